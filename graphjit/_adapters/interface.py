@@ -1,0 +1,96 @@
+"""What graphjit asks of an array library.
+
+One implementation a library: ``cupy.py``, ``simulated.py``. An adapter is the only place
+that knows array classes, allocators and streams of its library.
+Input / Output: addresses and sizes in bytes; ``ArraySpec`` describes an array without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from graphjit._driver.interface import Driver
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """An array without its address: everything that a captured graph may depend on."""
+
+    array_type: type
+    shape: tuple[int, ...]
+    dtype: Any
+    """The library's dtype; hashable, compares by value."""
+    strides: tuple[int, ...]
+    """Bytes."""
+    device: int
+    low: int
+    """Lowest byte touched, relative to the array's address; <= 0."""
+    high: int
+    """One past the highest byte touched, relative to the array's address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A block of device memory and the object that keeps it alive."""
+
+    ptr: int
+    owner: Any
+
+
+class CaptureHooks(Protocol):
+    """What an adapter reports to the capture in progress."""
+
+    def allocate(self, nbytes: int) -> int:
+        """Give a temporary its address in the reserved range."""
+    def free(self, ptr: int) -> None:
+        """The library let go of what ``allocate`` gave."""
+    def upload_constant(self, data: bytes) -> int:
+        """Store host data for the life of the cache entry; return its device address."""
+    def host_read(self, call: str) -> Exception:
+        """Return the error to raise: ``call`` reads device memory on the host."""
+    def owns(self, ptr: int) -> bool:
+        """True if the address lies in the reserved range."""
+
+
+class Adapter(Protocol):
+    """An array library."""
+
+    name: str
+    array_types: tuple[type, ...]
+    """Exact types that the fast path recognises; subclasses are found by ``is_array``."""
+    library_modules: frozenset[str]
+    """Top-level modules whose Python frames are the library's own, not the user's."""
+
+    def driver(self) -> Driver:
+        """Return the driver of the current device."""
+    def is_array(self, obj: Any) -> bool: ...
+    def spec(self, array: Any) -> ArraySpec: ...
+    def device_ptr(self, array: Any) -> int: ...
+    def current_device(self) -> int: ...
+    def current_stream(self) -> int:
+        """Return the handle of the caller's current stream."""
+    def is_capturing(self) -> bool:
+        """True if the caller's current stream is capturing already."""
+    def allocate(self, nbytes: int) -> Memory:
+        """Allocate from the caller's current allocator, ordered on the current stream."""
+    def make_array(self, spec: ArraySpec, memory: Memory, byte_offset: int) -> Any:
+        """Build an array on ``memory``; it keeps ``memory.owner`` alive."""
+    def view_of(self, base: Any, spec: ArraySpec, byte_offset: int) -> Any:
+        """Build a view of ``base`` whose first element is ``byte_offset`` from base's."""
+    def stand_in(self, spec: ArraySpec, ptr: int, hooks: CaptureHooks) -> Any:
+        """Build an array at a reserved address; it must not be read on the host."""
+    def capturing(self, hooks: CaptureHooks, mode: str) -> AbstractContextManager[Callable[[], Any]]:
+        """Begin capture on a stream of its own and make it current, with the allocator and
+        the guards in place. The value is called to end the capture and returns the graph;
+        leaving the context restores everything, whatever happened."""
+    def explain_failure(self, error: BaseException) -> str | None:
+        """Say in graphjit's words why the library refused during capture, or None."""
+    def memory_owners(self, ptrs: Iterable[int]) -> dict[int, Any]:
+        """Find live library objects whose device memory holds the given addresses."""
+    def equal_bits(self, left: Any, right: Any) -> bool:
+        """Compare two arrays bit for bit (NaN equals the same NaN)."""
+    def copy(self, array: Any) -> Any:
+        """Return a copy with the same strides, for ``verify``."""

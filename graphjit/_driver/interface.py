@@ -1,0 +1,116 @@
+"""The calls that graphjit makes of a CUDA driver, in CUDA's names, and nothing else.
+
+``_driver/cuda.py`` answers them with cuda.bindings, ``_driver/simulated.py`` in plain
+Python. ``graphjit.testing.check_driver`` is the conformance suite for both.
+Input / Output: addresses and sizes are ``int`` (bytes); handles are opaque.
+Raises: ``DriverError`` with the CUDA function, the name of the error and its code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from graphjit._nodes import CapturedGraph, Dim3, KernelNode
+
+CAPTURE_MODES = ("global", "thread_local", "relaxed")
+
+# The kernels that graphjit brings along, and the layout of their parameters as
+# (offset, size) pairs. `patch_<n>` carries n slots by value.
+PATCH_SLOT_CLASSES = (4, 8, 32, 128, 448)
+PATCH_TABLE_ENTRY_NBYTES = 24
+"""``{u64 target; u32 param_offset; u32 slot; u64 delta}``; see ``_patch_kernel.cu``."""
+PATCH_MEMORY_WORD = 0xFFFF_FFFF
+"""``param_offset`` that says: ``target`` is the address of a word in device memory."""
+COPY_LAYOUT = tuple((8 * i, 8) for i in range(9))
+"""dst, src, width, height, depth, dst_pitch, src_pitch, dst_slice_pitch, src_slice_pitch."""
+FILL_LAYOUT = tuple((8 * i, 8) for i in range(6))
+"""dst, value, element_size, width, height, pitch."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLaunch:
+    """What a kernel node launches, apart from the contents of its parameters."""
+
+    function: Any
+    grid_dim: Dim3
+    block_dim: Dim3
+    shared_mem_bytes: int
+    param_layout: tuple[tuple[int, int], ...]
+
+
+class KernelNodeParams(Protocol):
+    """A CUDA_KERNEL_NODE_PARAMS that stays alive, and the packed bytes it points at."""
+
+    buffer: bytearray | Any
+    """Writable buffer of ``params`` bytes; the driver reads it at every use."""
+
+
+class Driver(Protocol):
+    """One CUDA context of one device, as graphjit sees it."""
+
+    name: str
+    """``"cuda"`` or ``"simulated"``."""
+
+    # -- what this driver is and can do
+    def version(self) -> int:
+        """Return the driver's CUDA version, such as 13000 (cuDriverGetVersion)."""
+    def device_name(self, device: int) -> str:
+        """Return the name of a device (cuDeviceGetName)."""
+    def missing_for_device_patch(self) -> str:
+        """Say what the device patch lacks here and how to get it; empty if nothing."""
+
+    # -- memory
+    def mem_address_reserve(self, nbytes: int) -> int:
+        """Reserve addresses that hold no memory (cuMemAddressReserve)."""
+    def mem_alloc(self, nbytes: int) -> int:
+        """Allocate device memory; legal while a stream of this thread is capturing (cuMemAlloc)."""
+    def mem_free(self, ptr: int) -> None:
+        """Free what ``mem_alloc`` gave, once work that may use it is done (cuMemFree)."""
+    def memcpy_htod(self, dst_ptr: int, data: bytes) -> None:
+        """Copy to the device and wait; legal while a stream of this thread is capturing."""
+    def memcpy_dtoh(self, src_ptr: int, nbytes: int) -> bytes:
+        """Copy from the device and wait."""
+    def mem_get_address_range(self, ptr: int) -> tuple[int, int] | None:
+        """Return (base, nbytes) of the allocation that holds ``ptr``, or None (cuMemGetAddressRange)."""
+
+    # -- streams and capture
+    def stream_create(self) -> int:
+        """Create a stream that does not wait for the legacy stream (cuStreamCreate)."""
+    def stream_destroy(self, stream: int) -> None: ...
+    def stream_synchronize(self, stream: int) -> None: ...
+    def stream_begin_capture(self, stream: int, mode: str) -> None:
+        """``mode`` is one of CAPTURE_MODES (cuStreamBeginCapture)."""
+    def stream_end_capture(self, stream: int) -> Any:
+        """Return the captured graph (cuStreamEndCapture)."""
+    def stream_is_capturing(self, stream: int) -> bool:
+        """True while active *or invalidated* (cuStreamIsCapturing)."""
+
+    # -- graphs
+    def graph_read(self, graph: Any) -> CapturedGraph:
+        """Copy nodes, parameters and edges out of a graph; child graphs are inlined."""
+    def graph_create(self) -> Any: ...
+    def graph_destroy(self, graph: Any) -> None: ...
+    def kernel_node_params(self, launch: KernelLaunch, params: bytes) -> KernelNodeParams:
+        """Build node parameters that own a copy of ``params``."""
+    def graph_add_kernel_node(
+        self, graph: Any, params: KernelNodeParams, attributes_of: KernelNode | None
+    ) -> Any:
+        """Add a kernel node without dependencies, with the attributes of a captured node."""
+    def graph_add_empty_node(self, graph: Any) -> Any: ...
+    def graph_add_dependencies(self, graph: Any, edges: list[tuple[Any, Any, Any]]) -> None:
+        """Add edges (from node, to node, edge data or None) (cuGraphAddDependencies)."""
+    def graph_node_make_device_updatable(self, node: Any) -> int:
+        """Set CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE; return the device node handle."""
+    def graph_instantiate(self, graph: Any) -> Any: ...
+    def graph_upload(self, graph_exec: Any, stream: int) -> None: ...
+    def graph_launch(self, graph_exec: Any, stream: int) -> None: ...
+    def graph_exec_kernel_node_set_params(
+        self, graph_exec: Any, node: Any, params: KernelNodeParams
+    ) -> None: ...
+    def graph_exec_destroy(self, graph_exec: Any) -> None:
+        """Destroy once launches in flight are done; returns at once (cuGraphExecDestroy)."""
+
+    # -- the kernels that graphjit brings along
+    def builtin_kernel(self, name: str) -> Any:
+        """Return the function ``copy``, ``fill`` or ``patch_<n>`` (n of PATCH_SLOT_CLASSES)."""

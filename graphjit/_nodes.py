@@ -1,0 +1,130 @@
+"""A captured graph as plain data: what the driver recorded, copied out once.
+
+Input: a captured CUgraph, read by ``Driver.graph_read``.
+Output: a ``CapturedGraph``; sizes in bytes, addresses as ``int``. Child graphs are
+inlined by the reader, so every node here belongs to one flat graph.
+Source: cuGraphGetNodes, cuGraphGetEdges, cuGraph*NodeGetParams, cuFuncGetParamInfo and
+cuKernelGetParamInfo (CUDA 12.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelNode:
+    """CU_GRAPH_NODE_TYPE_KERNEL with its parameters as one packed block of bytes."""
+
+    kind: ClassVar[str] = "kernel"
+    handle: Any
+    name: str
+    function: Any
+    """CUfunction or CUkernel, opaque to everyone but the driver."""
+    grid_dim: Dim3
+    block_dim: Dim3
+    shared_mem_bytes: int
+    params: bytes
+    param_layout: tuple[tuple[int, int], ...]
+    """(param_offset, param_size) of each parameter within ``params``."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemcpyNode:
+    """CU_GRAPH_NODE_TYPE_MEMCPY between device addresses, as a box of bytes."""
+
+    kind: ClassVar[str] = "memcpy"
+    handle: Any
+    dst_ptr: int
+    src_ptr: int
+    width: int
+    """Bytes in a row."""
+    height: int
+    depth: int
+    dst_pitch: int
+    src_pitch: int
+    dst_slice_pitch: int
+    src_slice_pitch: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemsetNode:
+    """CU_GRAPH_NODE_TYPE_MEMSET."""
+
+    kind: ClassVar[str] = "memset"
+    handle: Any
+    dst_ptr: int
+    value: int
+    element_size: int
+    """1, 2 or 4 bytes."""
+    width: int
+    """Elements in a row."""
+    height: int
+    pitch: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemAllocNode:
+    """CU_GRAPH_NODE_TYPE_MEM_ALLOC: a library's own workspace."""
+
+    kind: ClassVar[str] = "mem_alloc"
+    handle: Any
+    device_ptr: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemFreeNode:
+    """CU_GRAPH_NODE_TYPE_MEM_FREE."""
+
+    kind: ClassVar[str] = "mem_free"
+    handle: Any
+    device_ptr: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyNode:
+    """CU_GRAPH_NODE_TYPE_EMPTY: a join of dependencies."""
+
+    kind: ClassVar[str] = "empty"
+    handle: Any
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedNode:
+    """A node that graphjit cannot rebuild; ``reason`` says why."""
+
+    kind: ClassVar[str] = "unsupported"
+    handle: Any
+    type_name: str
+    reason: str
+
+
+Node = KernelNode | MemcpyNode | MemsetNode | MemAllocNode | MemFreeNode | EmptyNode | UnsupportedNode
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """``nodes[to]`` depends on ``nodes[from_]``; ``data`` is the driver's edge data or None."""
+
+    from_: int
+    to: int
+    data: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedGraph:
+    """Nodes in capture order and the edges between their indices."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def count_by_kind(self) -> dict[str, int]:
+        """Count the nodes of each kind."""
+        counts: dict[str, int] = {}
+        for node in self.nodes:
+            counts[node.kind] = counts.get(node.kind, 0) + 1
+        return counts
