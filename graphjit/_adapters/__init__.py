@@ -1,0 +1,1 @@
+"""Array libraries as graphjit sees them: one interface, one implementation a library."""

@@ -1,0 +1,1 @@
+"""The CUDA driver as graphjit sees it: one interface, two implementations."""

@@ -1,0 +1,122 @@
+// The kernels that graphjit adds to captured graphs. No header is needed: the one device
+// runtime call is declared here and linked from libcudadevrt.a (patch kernels only).
+
+typedef unsigned long long u64;
+typedef unsigned int u32;
+
+#ifdef GRAPHJIT_PATCH
+
+#ifdef __CUDACC_RTC__  // nvcc declares it by itself, NVRTC does not
+extern "C" __device__ int cudaGraphKernelNodeSetParam(
+    u64 node, size_t param_offset, const void* value, size_t size);
+#define DEVICE_NODE(target) (target)
+#else
+#define DEVICE_NODE(target) ((cudaGraphDeviceNode_t)(target))
+#endif
+
+struct Relocation {
+    u64 target;        // device node, or the address of a word in device memory
+    u32 param_offset;  // 0xFFFFFFFF: target is an address
+    u32 slot;
+    u64 delta;
+};
+
+template <int N>
+struct Slots {
+    u64 base_ptr[N];
+};
+
+// The slots arrive by value: every launch has its own snapshot of the addresses, so that
+// launches can be queued without waiting for the ones before.
+template <int N>
+__device__ void patch(const Relocation* table, u32 n, const Slots<N>& slots) {
+    u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    Relocation r = table[i];
+    u64 value = slots.base_ptr[r.slot] + r.delta;
+    if (r.param_offset == 0xFFFFFFFFu)
+        *(u64*)r.target = value;
+    else
+        cudaGraphKernelNodeSetParam(DEVICE_NODE(r.target), r.param_offset, &value, 8);
+}
+
+#define PATCH(N)                                                                        \
+    extern "C" __global__ void graphjit_patch_##N(                                      \
+        const Relocation* table, u32 n, const __grid_constant__ Slots<N> slots) {       \
+        patch<N>(table, n, slots);                                                      \
+    }
+PATCH(4)
+PATCH(8)
+PATCH(32)
+PATCH(128)
+PATCH(448)
+
+#else
+
+struct alignas(16) Word16 {
+    u64 a, b;
+};
+
+template <typename T>
+__device__ void copy_words(u64 dst, u64 src, u64 n) {
+    u64 step = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+        ((T*)dst)[i] = ((const T*)src)[i];
+}
+
+__device__ void copy_tail(u64 dst, u64 src, u64 from, u64 width) {
+    u64 i = from + threadIdx.x;
+    if (blockIdx.x == 0 && i < width) ((char*)dst)[i] = ((const char*)src)[i];
+}
+
+// A box of bytes. A plain row, by far the most frequent case, is copied in the widest
+// words that both addresses allow.
+extern "C" __global__ void graphjit_copy(
+    u64 dst, u64 src, u64 width, u64 height, u64 depth,
+    u64 dst_pitch, u64 src_pitch, u64 dst_slice_pitch, u64 src_slice_pitch) {
+    if (height == 1 && depth == 1) {
+        u64 both = dst | src;
+        if ((both & 15) == 0) {
+            copy_words<Word16>(dst, src, width / 16);
+            copy_tail(dst, src, width / 16 * 16, width);
+        } else if ((both & 3) == 0) {
+            copy_words<u32>(dst, src, width / 4);
+            copy_tail(dst, src, width / 4 * 4, width);
+        } else {
+            copy_words<char>(dst, src, width);
+        }
+        return;
+    }
+    u64 n = width * height * depth, step = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        u64 x = i % width, y = i / width % height, z = i / width / height;
+        ((char*)dst)[z * dst_slice_pitch + y * dst_pitch + x] =
+            ((const char*)src)[z * src_slice_pitch + y * src_pitch + x];
+    }
+}
+
+template <typename T>
+__device__ void fill_words(u64 dst, T value, u64 width, u64 height, u64 pitch) {
+    u64 n = width * height, step = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+        *(T*)(dst + i / width * pitch + i % width * sizeof(T)) = value;
+}
+
+extern "C" __global__ void graphjit_fill(
+    u64 dst, u64 value, u64 element_size, u64 width, u64 height, u64 pitch) {
+    u32 byte = (u32)value & 255;
+    u64 row = width * element_size;
+    if (element_size == 1 && height == 1 && ((dst | row) & 15) == 0) {
+        u64 word = byte * 0x0101010101010101ull;
+        Word16 wide = {word, word};
+        fill_words<Word16>(dst, wide, row / 16, 1, 0);
+    } else if (element_size == 1) {
+        fill_words<unsigned char>(dst, (unsigned char)byte, width, height, pitch);
+    } else if (element_size == 2) {
+        fill_words<unsigned short>(dst, (unsigned short)value, width, height, pitch);
+    } else {
+        fill_words<u32>(dst, (u32)value, width, height, pitch);
+    }
+}
+
+#endif
