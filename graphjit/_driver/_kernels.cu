@@ -1,18 +1,11 @@
-// The kernels that graphjit adds to captured graphs. No header is needed: the one device
-// runtime call is declared here and linked from libcudadevrt.a (patch kernels only).
+// The kernels that graphjit adds to captured graphs. No header is needed: with relocatable
+// device code nvcc and NVRTC declare the one device runtime call by themselves; it is linked
+// from libcudadevrt.a (patch kernels only).
 
 typedef unsigned long long u64;
 typedef unsigned int u32;
 
 #ifdef GRAPHJIT_PATCH
-
-#ifdef __CUDACC_RTC__  // nvcc declares it by itself, NVRTC does not
-extern "C" __device__ int cudaGraphKernelNodeSetParam(
-    u64 node, size_t param_offset, const void* value, size_t size);
-#define DEVICE_NODE(target) (target)
-#else
-#define DEVICE_NODE(target) ((cudaGraphDeviceNode_t)(target))
-#endif
 
 struct Relocation {
     u64 target;        // device node, or the address of a word in device memory
@@ -37,7 +30,7 @@ __device__ void patch(const Relocation* table, u32 n, const Slots<N>& slots) {
     if (r.param_offset == 0xFFFFFFFFu)
         *(u64*)r.target = value;
     else
-        cudaGraphKernelNodeSetParam(DEVICE_NODE(r.target), r.param_offset, &value, 8);
+        cudaGraphKernelNodeSetParam((cudaGraphDeviceNode_t)r.target, r.param_offset, &value, 8);
 }
 
 #define PATCH(N)                                                                        \
