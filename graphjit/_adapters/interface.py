@@ -69,6 +69,8 @@ class Adapter(Protocol):
     def is_array(self, obj: Any) -> bool: ...
     def spec(self, array: Any) -> ArraySpec: ...
     def device_ptr(self, array: Any) -> int: ...
+    def key(self, array: Any) -> tuple[Any, ...]:
+        """Return (array type, shape, dtype, strides, device), cheaply: part of every look-up."""
     def current_device(self) -> int: ...
     def current_stream(self) -> int:
         """Return the handle of the caller's current stream."""
@@ -93,4 +95,6 @@ class Adapter(Protocol):
     def equal_bits(self, left: Any, right: Any) -> bool:
         """Compare two arrays bit for bit (NaN equals the same NaN)."""
     def copy(self, array: Any) -> Any:
-        """Return a copy with the same strides, for ``verify``."""
+        """Return a copy, for ``verify``."""
+    def assign(self, dst: Any, src: Any) -> None:
+        """Copy the contents of ``src`` into ``dst``, for ``verify``."""

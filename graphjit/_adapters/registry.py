@@ -1,0 +1,63 @@
+"""Which adapter serves a call: found by the arrays that it is given.
+
+Input: leaves. Output: an ``Adapter``.
+Raises: ``SignatureError`` when no array library can be used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from graphjit._adapters.interface import Adapter
+from graphjit.errors import SignatureError
+
+
+@cache
+def cupy_adapter() -> Adapter:
+    """Return the adapter of CuPy."""
+    from graphjit._adapters.cupy import CupyAdapter
+
+    return CupyAdapter()
+
+
+@cache
+def simulated_adapter() -> Adapter:
+    """Return the adapter of the simulated arrays."""
+    from graphjit._adapters.simulated import SimulatedAdapter
+
+    return SimulatedAdapter()
+
+
+def _loaded() -> list[Adapter]:
+    """Adapters of the libraries that the program has imported; others hold no arrays."""
+    adapters: list[Adapter] = []
+    if "cupy" in sys.modules:
+        adapters.append(cupy_adapter())
+    if "graphjit._adapters.simulated_array" in sys.modules:
+        adapters.append(simulated_adapter())
+    return adapters
+
+
+def find(leaves: Iterable[Any]) -> Adapter:
+    """Return the adapter of the first array; without one, that of the library in use."""
+    loaded = _loaded()
+    if len(loaded) == 1:
+        return loaded[0]
+    for leaf in leaves:
+        for adapter in loaded:
+            if adapter.is_array(leaf):
+                return adapter
+    if not loaded:
+        raise SignatureError(
+            "no array library is in use: pass CuPy arrays, or arrays of graphjit.testing on a "
+            "machine without a GPU"
+        )
+    return loaded[0]
+
+
+def is_array(obj: Any) -> bool:
+    """Say whether an object is an array of any library in use."""
+    return any(adapter.is_array(obj) for adapter in _loaded())

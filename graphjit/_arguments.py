@@ -1,0 +1,297 @@
+"""Arguments -> leaves and back: nested containers, arrays, scalars, a path of each.
+
+Input: the arguments of one call. Output: ``Call``: arrays with their addresses, the key
+under which the cache looks, and what is needed to call the function again on other arrays.
+Raises: ``SignatureError`` before anything is launched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import optree
+
+from graphjit._adapters import registry
+from graphjit._adapters.interface import Adapter, ArraySpec
+from graphjit._regions import alignment_class
+from graphjit._signature import IdentityKey, Signature, static_key
+from graphjit.errors import SignatureError
+
+NAMESPACE = "graphjit"
+_SCALARS = frozenset({bool, int, str, bytes, type(None)})
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a graphed function, taken apart."""
+
+    adapter: Adapter
+    key: Hashable
+    leaves: list[Any]
+    """Arrays and static values in order."""
+    tree: Any
+    """optree's PyTreeSpec of ((positional...), {keyword...})."""
+    arrays: list[Any]
+    array_ptrs: list[int]
+    array_index: list[int]
+    """Index into ``leaves`` of each array."""
+    paths: list[str] | None = None
+
+    def rebuild(self, arrays: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with other arrays in the places of the arrays."""
+        leaves = list(self.leaves)
+        for index, array in zip(self.array_index, arrays, strict=True):
+            leaves[index] = array
+        args, kwargs = optree.tree_unflatten(self.tree, leaves)
+        return tuple(args), kwargs
+
+
+def flatten(value: Any, is_array: Callable[[Any], bool]) -> tuple[list[Any], Any]:
+    """Flatten nested containers; dictionaries keep the order of their keys."""
+    with optree.dict_insertion_ordered(True, namespace=NAMESPACE):
+        leaves, tree = optree.tree_flatten(value, none_is_leaf=True, namespace=NAMESPACE)
+        if any(_register_dataclass(leaf) for leaf in leaves if not is_array(leaf)):
+            return flatten(value, is_array)
+        return leaves, tree
+
+
+def _register_dataclass(leaf: Any) -> bool:
+    """Make a plain dataclass a container on first sight; True if that is news."""
+    kind = type(leaf)
+    if not dataclasses.is_dataclass(leaf) or isinstance(leaf, type):
+        return False
+    names = tuple(f.name for f in dataclasses.fields(kind))
+    if not names:
+        return False
+
+    def take_apart(value: Any) -> tuple[Any, Any, Any]:
+        return [getattr(value, name) for name in names], None, names
+
+    def put_together(_: Any, children: Any) -> Any:
+        value = object.__new__(kind)
+        for name, child in zip(names, children, strict=True):
+            object.__setattr__(value, name, child)
+        return value
+
+    try:
+        optree.register_pytree_node(kind, take_apart, put_together, namespace=NAMESPACE)
+    except ValueError:
+        return False  # another thread was faster, or the class is a container already
+    return True
+
+
+class ArgumentReader:
+    """Reads the calls of one function; made once, when the function is decorated."""
+
+    def __init__(self, fn: Callable[..., Any], static: tuple[str, ...]) -> None:
+        self._fn = fn
+        self._static = frozenset(static)
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(fn)
+        except (TypeError, ValueError):
+            self._signature = None
+        self._n_simple = self._count_simple_parameters()
+        self._check_static_names()
+
+    def _count_simple_parameters(self) -> int:
+        """Return n if the function takes exactly n positional parameters, else -1."""
+        if self._signature is None:
+            return -1
+        kinds = [p.kind for p in self._signature.parameters.values()]
+        simple = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return len(kinds) if all(kind in simple for kind in kinds) else -1
+
+    def _check_static_names(self) -> None:
+        known = set(self._signature.parameters) if self._signature else set()
+        if unknown := self._static - known:
+            raise TypeError(
+                f"@graphed(static=...) names {sorted(unknown)}, but "
+                f"{getattr(self._fn, '__qualname__', self._fn)} has the parameters {sorted(known)}"
+            )
+
+    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """Take a call apart. The common case is decided without optree or binding."""
+        if not kwargs and len(args) == self._n_simple and not self._static:
+            call = self._read_plain(args)
+            if call is not None:
+                return call
+        return self._read_any(*self._bind(args, kwargs))
+
+    def _bind(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Give keyword, positional and default arguments one form."""
+        if self._signature is None:
+            return args, kwargs
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.args, bound.kwargs
+
+    def _read_plain(self, args: tuple[Any, ...]) -> Call | None:
+        """Read positional arrays and scalars; None if anything else is among them."""
+        adapter = registry.find(args)
+        types = adapter.array_types
+        key: list[Hashable] = []
+        arrays: list[Any] = []
+        ptrs: list[int] = []
+        index: list[int] = []
+        for i, value in enumerate(args):
+            kind = type(value)
+            if kind in types:
+                ptr = adapter.device_ptr(value)
+                key.append((*adapter.key(value), alignment_class(ptr)))
+                arrays.append(value)
+                ptrs.append(ptr)
+                index.append(i)
+            elif kind in _SCALARS:
+                key.append((kind, value))
+            elif kind is float:
+                key.append((kind, repr(value)))
+            else:
+                return None
+        tree = _plain_tree(len(args))
+        return Call(adapter, (adapter.name, tuple(key)), list(args), tree, arrays, ptrs, index)
+
+    def _read_any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        args, kwargs = self._box_static(args, kwargs)
+        leaves, tree = flatten((args, kwargs), registry.is_array)
+        adapter = registry.find(leaves)
+        call = Call(adapter, None, leaves, tree, [], [], [])
+        key: list[Hashable] = []
+        for i, value in enumerate(leaves):
+            if adapter.is_array(value):
+                ptr = adapter.device_ptr(value)
+                key.append((*adapter.key(value), alignment_class(ptr)))
+                call.arrays.append(value)
+                call.array_ptrs.append(ptr)
+                call.array_index.append(i)
+            elif registry.is_array(value):
+                raise SignatureError(
+                    f"{self._path(call, i)} is an array of another library than the other "
+                    f"arguments; one call works on the arrays of one library"
+                )
+            elif isinstance(value, _Static):
+                key.append(value.key)
+                leaves[i] = value.value
+            else:
+                key.append(self._leaf_key(call, i, value))
+        plain = not kwargs and tree == _plain_tree(len(leaves))
+        call.key = (adapter.name, tuple(key)) if plain else (adapter.name, tuple(key), tree)
+        return call
+
+    def _leaf_key(self, call: Call, i: int, value: Any) -> Hashable:
+        try:
+            return static_key(value, "")
+        except SignatureError:
+            return static_key(value, self._path(call, i))  # the path is costly: only for errors
+
+    def _box_static(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if not self._static or self._signature is None:
+            return args, kwargs
+        names = list(self._signature.parameters)
+        boxed = tuple(
+            _Static(v, names[min(i, len(names) - 1)]) if names[min(i, len(names) - 1)] in self._static else v
+            for i, v in enumerate(args)
+        )
+        return boxed, {k: _Static(v, k) if k in self._static else v for k, v in kwargs.items()}
+
+    def _path(self, call: Call, i: int) -> str:
+        return self.paths(call)[i]
+
+    def paths(self, call: Call) -> list[str]:
+        """Return a printable path of each leaf, such as ``x['w'][0]``."""
+        if call.paths is None:
+            names = list(self._signature.parameters) if self._signature else []
+            call.paths = [_path_text(p, names) for p in optree.treespec_paths(call.tree)]
+        return call.paths
+
+    def describe(self, call: Call, specs: list[ArraySpec]) -> Signature:
+        """Describe a call for people; ``specs`` are those of its arrays."""
+        paths = self.paths(call)
+        arrays = {
+            paths[i]: (str(s.dtype), s.shape, s.strides, alignment_class(ptr), s.device)
+            for i, s, ptr in zip(call.array_index, specs, call.array_ptrs, strict=True)
+        }
+        in_arrays = set(call.array_index)
+        static = {
+            paths[i]: static_key(leaf, paths[i], by_content=True)
+            for i, leaf in enumerate(call.leaves)
+            if i not in in_arrays
+        }
+        names = [paths[i] for i in call.array_index]
+        aliasing = {
+            names[i]: f"{names[leader]} + {offset} bytes"
+            for i, leader, offset in alias_pattern(call.array_ptrs, specs)
+        }
+        return Signature(arrays, static, str(call.tree), aliasing, {})
+
+
+class _Static:
+    """An argument named in ``static``: one leaf, whatever it holds."""
+
+    def __init__(self, value: Any, path: str) -> None:
+        self.value = value
+        self.key = static_key(value, path, by_content=True)
+
+
+_plain_trees: dict[int, Any] = {}
+
+
+def _plain_tree(n: int) -> Any:
+    """Return the tree of n positional leaves and no keywords."""
+    tree = _plain_trees.get(n)
+    if tree is None:
+        _, tree = flatten(((0,) * n, {}), lambda _: False)
+        _plain_trees[n] = tree
+    return tree
+
+
+def _path_text(path: tuple[Any, ...], names: list[str]) -> str:
+    kind, *rest = path
+    if kind == 0 and rest:
+        index = rest.pop(0)
+        text = names[index] if index < len(names) else f"args[{index}]"
+    else:
+        text = str(rest.pop(0)) if rest else "arguments"
+    return text + "".join(f"[{step!r}]" for step in rest)
+
+
+def alias_pattern(ptrs: list[int], specs: list[ArraySpec]) -> tuple[tuple[int, int, int], ...]:
+    """Find arrays that share memory.
+
+    Returns
+    -------
+    tuple of (index, leader, byte_offset)
+        For each array whose memory touches that of another: the first array of its group
+        and the distance between their addresses. Empty if all are apart.
+    """
+    n = len(ptrs)
+    if n < 2:
+        return ()
+    spans = sorted((ptrs[i] + specs[i].low, ptrs[i] + specs[i].high, i) for i in range(n))
+    groups: list[list[int]] = []
+    end = -1
+    for low, high, i in spans:
+        if high > low and low < end:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+        if high > low:
+            end = max(end, high) if len(groups[-1]) > 1 else high
+    pattern = [
+        (i, min(group), ptrs[i] - ptrs[min(group)])
+        for group in groups
+        if len(group) > 1
+        for i in group
+        if i != min(group)
+    ]
+    return tuple(sorted(pattern))
+
+
+__all__ = ["ArgumentReader", "Call", "IdentityKey", "alias_pattern", "flatten"]

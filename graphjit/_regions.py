@@ -1,0 +1,220 @@
+"""Reserved addresses: where stand-in arrays, temporaries and outputs live during a capture.
+
+Input: sizes in bytes, in the order in which the captured function asks for memory.
+Output: one ``Region`` each, far apart in a range of addresses that holds no memory, so that
+a word in that range is an address and says of what; and the plan of the scratch block.
+Raises: ``CaptureError`` when the range is used up.
+Source: cuMemAddressReserve (CUDA 10.2).
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from graphjit._driver.interface import Driver
+from graphjit.errors import CaptureError
+
+ALIGNMENT = 512
+"""Alignment of temporaries and outputs, as CuPy's pool gives them."""
+MAX_ALIGNMENT_CLASS = 256
+GAP_NBYTES = 16 << 20
+"""Addresses this far outside a region still belong to it (one past the end, and the like)."""
+RANGE_NBYTES = 1 << 40
+_BLOCK = 1 << 32
+_MARGIN = (1 << 28) + GAP_NBYTES
+_STEP_BETWEEN_CAPTURES = 37 << 30
+
+
+def alignment_class(ptr: int) -> int:
+    """Return the largest power of two that divides the address, at most 256."""
+    return (ptr & -ptr & (MAX_ALIGNMENT_CLASS - 1)) or MAX_ALIGNMENT_CLASS
+
+
+@dataclass(slots=True)
+class Region:
+    """A piece of the reserved range that stands for one block of memory."""
+
+    ptr: int
+    nbytes: int
+    argument: int | None = None
+    """Index of the group of arguments it stands for; None for memory that the function asked for."""
+    born: int = 0
+    freed: int | None = None
+
+    def holds(self, ptr: int) -> bool:
+        """Say whether an address is inside, or one past the end."""
+        return self.ptr <= ptr <= self.ptr + self.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedRange:
+    """1 TiB of addresses, aligned to its size: the upper 24 bits tell a stand-in address."""
+
+    ptr: int
+
+    def holds(self, ptr: int) -> bool:
+        """Say whether an address lies in the range."""
+        return self.ptr <= ptr < self.ptr + RANGE_NBYTES
+
+
+_ranges: dict[int, ReservedRange] = {}
+_ranges_lock = threading.Lock()
+
+
+def reserved_range(driver: Driver) -> ReservedRange:
+    """Return the driver's reserved range, reserved at the first call and kept for good."""
+    with _ranges_lock:
+        found = _ranges.get(id(driver))
+        if found is None:
+            ptr = driver.mem_address_reserve(2 * RANGE_NBYTES)
+            found = ReservedRange(-(-ptr // RANGE_NBYTES) * RANGE_NBYTES)
+            _ranges[id(driver)] = found
+        return found
+
+
+_next_start = 0
+
+
+def _start_offset() -> int:
+    """Give each capture another part, so that leftovers of an earlier one are no addresses."""
+    global _next_start
+    _next_start = (_next_start + _STEP_BETWEEN_CAPTURES) % (RANGE_NBYTES // 2)
+    return _next_start
+
+
+@dataclass(slots=True)
+class Regions:
+    """The regions of one capture, in ascending order of address."""
+
+    range: ReservedRange
+    regions: list[Region] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+    _top: int = 0
+    _clock: int = 0
+
+    def __post_init__(self) -> None:
+        self._top = self.range.ptr + _start_offset()
+
+    def place(self, nbytes: int, *, offset: int = 0, argument: int | None = None) -> Region:
+        """Add a region; ``offset`` spoils its alignment on purpose, to match an argument's."""
+        ptr = self._find_place(nbytes) + offset
+        self._top = ptr + nbytes
+        if self._top + GAP_NBYTES >= self.range.ptr + RANGE_NBYTES:
+            raise CaptureError(
+                f"the function asks for memory {len(self.regions)} times in one call, which "
+                f"uses up the addresses reserved for stand-ins; capture a smaller function"
+            )
+        self._clock += 1
+        region = Region(ptr, nbytes, argument, born=self._clock)
+        self.regions.append(region)
+        self._starts.append(ptr)
+        return region
+
+    def _find_place(self, nbytes: int) -> int:
+        """Return an aligned address a gap away from the last region.
+
+        The lower 32 bits keep away from both ends of their range: two 32-bit integers side
+        by side can then not look like an address unless the first of them is huge.
+        """
+        ptr = -(-(self._top + 2 * GAP_NBYTES) // ALIGNMENT) * ALIGNMENT
+        low = ptr % _BLOCK
+        if low < _MARGIN:
+            return ptr - low + _MARGIN
+        if low + nbytes > _BLOCK - _MARGIN:
+            return ptr - low + _BLOCK + _MARGIN
+        return ptr
+
+    def free(self, ptr: int) -> None:
+        """Note that the memory of a region was given back at this point of the function."""
+        region = self.find(ptr)
+        if region is not None and region.freed is None:
+            self._clock += 1
+            region.freed = self._clock
+
+    def find(self, ptr: int) -> Region | None:
+        """Return the region that an address belongs to, gaps included."""
+        i = bisect_right(self._starts, ptr + GAP_NBYTES) - 1
+        if i < 0:
+            return None
+        region = self.regions[i]
+        return region if ptr < region.ptr + region.nbytes + GAP_NBYTES else None
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """A block of scratch memory: its size and when it is in use."""
+
+    nbytes: int
+    born: int
+    freed: int
+
+
+def plan_scratch(blocks: list[Lifetime], *, reuse: bool) -> tuple[list[int], int]:
+    """Place blocks in one scratch block; those in use at one time never overlap.
+
+    Parameters
+    ----------
+    blocks : list of Lifetime
+        In ascending order of ``born``.
+    reuse : bool
+        False gives every block its own place: with work on several streams the order in
+        which Python asked for memory is not the order in which the GPU uses it.
+
+    Returns
+    -------
+    byte_offsets : list of int
+        One for each block, aligned to 512 bytes.
+    nbytes : int
+        Size of the scratch block.
+    """
+    free: list[tuple[int, int]] = []  # (byte_offset, nbytes), ascending
+    in_use: list[tuple[int, int, int]] = []  # (freed, byte_offset, nbytes)
+    byte_offsets: list[int] = []
+    top = 0
+    for block in blocks:
+        nbytes = max(-(-block.nbytes // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
+        if reuse:
+            for ended in [b for b in in_use if b[0] < block.born]:
+                in_use.remove(ended)
+                _give_back(free, ended[1], ended[2])
+        place = _take(free, nbytes)
+        if place is None:
+            place, top = _extend(free, top, nbytes)
+        byte_offsets.append(place)
+        in_use.append((block.freed, place, nbytes))
+    return byte_offsets, top
+
+
+def _take(free: list[tuple[int, int]], nbytes: int) -> int | None:
+    """Take the smallest free piece that is large enough."""
+    fitting = [(size, i) for i, (_, size) in enumerate(free) if size >= nbytes]
+    if not fitting:
+        return None
+    size, i = min(fitting)
+    byte_offset = free[i][0]
+    if size == nbytes:
+        del free[i]
+    else:
+        free[i] = (byte_offset + nbytes, size - nbytes)
+    return byte_offset
+
+
+def _extend(free: list[tuple[int, int]], top: int, nbytes: int) -> tuple[int, int]:
+    """Grow the block; a free piece at its end is used first."""
+    if free and sum(free[-1]) == top:
+        top = free.pop()[0]
+    return top, top + nbytes
+
+
+def _give_back(free: list[tuple[int, int]], byte_offset: int, nbytes: int) -> None:
+    """Insert a free piece and join it with its neighbours."""
+    i = bisect_right(free, (byte_offset, 0))
+    if i < len(free) and byte_offset + nbytes == free[i][0]:
+        nbytes += free.pop(i)[1]
+    if i > 0 and sum(free[i - 1]) == byte_offset:
+        byte_offset, nbytes = free[i - 1][0], free[i - 1][1] + nbytes
+        i -= 1
+        free.pop(i)
+    free.insert(i, (byte_offset, nbytes))
