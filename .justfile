@@ -1,0 +1,41 @@
+# The commands of the project; `just` lists them. They use .venv where there is one.
+
+export PATH := justfile_directory() / ".venv/bin:" + env("PATH")
+
+# List the recipes.
+default:
+    @just --list
+
+# Everything that can be checked without running the code, and the docs.
+check: lint types spelling docs
+
+# ruff and cython-lint.
+lint:
+    ruff check .
+    ruff format --check .
+    git ls-files -z '*.pyx' | xargs -0 --no-run-if-empty cython-lint
+
+# mypy --strict.
+types:
+    mypy --strict graphjit
+
+# codespell.
+spelling:
+    codespell .
+
+# The tests that need no GPU, once with and once without the Cython form of the hot path.
+test *args:
+    python -m pytest {{ args }}
+    GRAPHJIT_PURE_PYTHON=1 python -m pytest {{ args }}
+
+# The tests on this machine's GPU; a skipped one is a failure.
+test-gpu *args:
+    GRAPHJIT_REQUIRE_GPU=1 python -m pytest --driver=both {{ args }}
+
+# The HTML pages in docs/_build/html; a warning is an error.
+docs:
+    python -m sphinx -n -W --keep-going -E -q -b html docs docs/_build/html
+
+# Measure on this machine's GPU and write the tables in docs/generated.
+bench *args:
+    python -m pytest tests/perf --override-ini=testpaths=tests/perf {{ args }}
