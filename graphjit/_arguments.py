@@ -283,7 +283,7 @@ def alias_pattern(ptrs: list[int], specs: list[ArraySpec]) -> tuple[tuple[int, i
         else:
             groups.append([i])
         if high > low:
-            end = max(end, high) if len(groups[-1]) > 1 else high
+            end = max(end, high)
     pattern = [
         (i, min(group), ptrs[i] - ptrs[min(group)])
         for group in groups

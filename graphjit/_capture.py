@@ -1,0 +1,253 @@
+"""Run a function under stream capture on stand-in arrays.
+
+Input: the function, its arguments with stand-ins in the places of the arrays.
+Output: ``Captured``: the graph as plain data, the regions, the constants, what was returned.
+Raises: the user's own exception; ``HostReadError``, ``CaptureInvalidatedError`` or
+``CaptureError`` for what CUDA or the array library refuse. Whatever happens, the stream has
+left capture, the garbage collector is as it was, and the constants are freed.
+Source: cuStreamBeginCapture, cuStreamEndCapture.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphjit._adapters.interface import Adapter, ArraySpec
+from graphjit._driver.interface import Driver
+from graphjit._nodes import CapturedGraph, UnsupportedNode
+from graphjit._regions import MAX_ALIGNMENT_CLASS, Region, Regions, alignment_class, reserved_range
+from graphjit._source import library_call, traceback_line, user_line
+from graphjit.errors import (
+    CaptureError,
+    CaptureInvalidatedError,
+    DriverError,
+    GraphjitError,
+    HostReadError,
+    UnsupportedNodeError,
+)
+
+# One capture at a time: CuPy's guards and the garbage collector belong to the process.
+_capture_lock = threading.RLock()
+_active = threading.local()
+
+_HOST_READ = (
+    "{call} reads the contents of a device array on the host while {function} is captured, "
+    "at {where}. A graph launch cannot wait for a value and then decide. Keep the value on "
+    "the device (cupy.where instead of `if`, a 0-d array instead of float()), move the read "
+    "out of the function, or use @graphed(on_unsupported='eager') to run it uncaptured."
+)
+_CAPTURE_CODES = range(900, 910)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and its family
+
+
+@dataclass(slots=True)
+class Constant:
+    """Host data that the function sent to the device; uploaded once, owned by the entry."""
+
+    device_ptr: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class Capture:
+    """The capture in progress, as the adapter's hooks see it."""
+
+    adapter: Adapter
+    driver: Driver
+    function: str
+    regions: Regions
+    constants: list[Constant] = field(default_factory=list)
+    failure: Exception | None = None
+    is_open: bool = True
+
+    def allocate(self, nbytes: int) -> int:
+        return self.regions.place(nbytes).ptr
+
+    def free(self, ptr: int) -> None:
+        if self.is_open:
+            self.regions.free(ptr)
+
+    def upload_constant(self, data: bytes) -> int:
+        device_ptr = self.driver.mem_alloc(max(len(data), 1))
+        self.constants.append(Constant(device_ptr, data))
+        self.driver.memcpy_htod(device_ptr, data)
+        return device_ptr
+
+    def host_read(self, call: str) -> Exception:
+        modules = self.adapter.library_modules
+        call = library_call(modules) or call
+        self.failure = HostReadError(
+            _HOST_READ.format(call=call, function=self.function, where=user_line(modules))
+        )
+        return self.failure
+
+    def owns(self, ptr: int) -> bool:
+        return self.regions.range.holds(ptr)
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def free_constants(self) -> None:
+        """Give the constants back; used when no entry takes them over."""
+        while self.constants:
+            self.driver.mem_free(self.constants.pop().device_ptr)
+
+
+@dataclass(slots=True)
+class Captured:
+    """A finished capture. The driver's graph stays alive as long as its nodes are copied from."""
+
+    capture: Capture
+    graph_handle: Any
+    graph: CapturedGraph
+    result: Any
+
+    def close(self) -> None:
+        """Destroy the driver's graph."""
+        self.capture.driver.graph_destroy(self.graph_handle)
+
+
+def is_capturing_here() -> bool:
+    """Say whether this thread is inside a capture of graphjit's."""
+    return getattr(_active, "capture", None) is not None
+
+
+@contextmanager
+def _exclusive(capture: Capture) -> Iterator[None]:
+    """Hold the capture lock and the garbage collector: a finaliser may call CUDA."""
+    with _capture_lock:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        _active.capture = capture
+        try:
+            yield
+        finally:
+            _active.capture = None
+            if was_enabled:
+                gc.enable()
+
+
+def new_capture(adapter: Adapter, function: str) -> Capture:
+    """Prepare a capture: nothing is reserved or begun before the first region."""
+    driver = adapter.driver()
+    return Capture(adapter, driver, function, Regions(reserved_range(driver)))
+
+
+def make_stand_ins(
+    capture: Capture,
+    ptrs: list[int],
+    specs: list[ArraySpec],
+    aliasing: tuple[tuple[int, int, int], ...],
+) -> list[Any]:
+    """Make one stand-in for each array; arrays that share memory share a region."""
+    for ptr, spec in zip(ptrs, specs, strict=True):
+        if capture.owns(ptr):
+            raise CaptureError(
+                f"an argument {spec.dtype} {spec.shape} is a stand-in array of a capture, which "
+                f"holds no memory: it escaped from a function while that was captured"
+            )
+    leader_of = {i: (leader, offset) for i, leader, offset in aliasing}
+    placed: dict[int, int] = {}
+    for leader in range(len(specs)):
+        if leader in leader_of:
+            continue
+        members = [(leader, 0)]
+        members += [(i, offset) for i, (of, offset) in leader_of.items() if of == leader]
+        low = min(offset + specs[i].low for i, offset in members)
+        high = max(offset + specs[i].high for i, offset in members)
+        region = capture.regions.place(
+            high - low, offset=(ptrs[leader] + low) % MAX_ALIGNMENT_CLASS, argument=leader
+        )
+        placed[leader] = region.ptr - low
+    stand_ins = []
+    for i, spec in enumerate(specs):
+        leader, offset = leader_of.get(i, (i, 0))
+        ptr = placed[leader] + offset
+        assert alignment_class(ptr) == alignment_class(ptrs[i])
+        stand_ins.append(capture.adapter.stand_in(spec, ptr, capture))
+    return stand_ins
+
+
+def run_capture(capture: Capture, body: Callable[[], Any], mode: str) -> Captured:
+    """Run ``body`` under capture and read the graph."""
+    try:
+        with _exclusive(capture):
+            graph_handle, result = _run(capture, body, mode)
+            try:
+                graph = capture.driver.graph_read(graph_handle)
+                _refuse_unsupported(graph, capture.function)
+            except BaseException:
+                capture.driver.graph_destroy(graph_handle)
+                raise
+        return Captured(capture, graph_handle, graph, result)
+    except BaseException:
+        capture.close()
+        capture.free_constants()
+        raise
+
+
+def _run(capture: Capture, body: Callable[[], Any], mode: str) -> tuple[Any, Any]:
+    try:
+        with capture.adapter.capturing(capture, mode) as end_capture:
+            result = body()
+            if capture.failure is not None:
+                raise capture.failure  # the function caught it; its value was never read
+            return end_capture(), result
+    except Exception as error:
+        raised = _explain(capture, error)
+        if raised is error:
+            raise
+        raise raised from error
+
+
+def _explain(capture: Capture, error: Exception) -> Exception:
+    """Turn what the library or the driver said about the capture into graphjit's words."""
+    if capture.failure is not None:
+        return capture.failure
+    where = traceback_line(error.__traceback__, capture.adapter.library_modules)
+    if isinstance(error, DriverError) and error.code in _CAPTURE_CODES:
+        return CaptureInvalidatedError(
+            f"the capture of {capture.function} was invalidated ({error}), at {where}. A call "
+            f"that CUDA does not allow during capture was made: a synchronisation, a query, an "
+            f"allocation behind the array library's back, or work on the legacy default stream."
+        )
+    if isinstance(error, GraphjitError):
+        return error
+    reason = capture.adapter.explain_failure(error)
+    if reason is None:
+        return error
+    return CaptureError(
+        f"{capture.function} cannot be captured: {reason}, at {where}. Move that call out of "
+        f"the function, or use @graphed(on_unsupported='eager') to run it uncaptured."
+    )
+
+
+def _refuse_unsupported(graph: CapturedGraph, function: str) -> None:
+    for index, node in enumerate(graph.nodes):
+        if isinstance(node, UnsupportedNode):
+            raise UnsupportedNodeError(
+                f"{function} cannot be captured: node {index} is a {node.type_name} and "
+                f"{node.reason}. Move the call that made it out of the function, or use "
+                f"@graphed(on_unsupported='eager')."
+            )
+
+
+def find_escaped(capture: Capture, outputs: list[int]) -> list[Region]:
+    """Find memory that is still held after the function returned, and is no output."""
+    regions = capture.regions
+
+    def alive() -> list[Region]:
+        kept = {id(regions.find(ptr)) for ptr in outputs}
+        return [
+            r
+            for r in regions.regions
+            if r.argument is None and r.freed is None and id(r) not in kept
+        ]
+
+    if alive():
+        gc.collect()  # a reference cycle, such as an exception's, is not an escape
+    return alive()

@@ -1,0 +1,246 @@
+"""Implicit arguments: what a function reaches through closures, globals and attributes.
+
+Input: the function, its arguments that are objects, and the Python code that ran during the
+eager call (seen by a profile function).
+Output: a ``Watch`` that finds every array, and every value that the code names.
+Raises: ``SignatureError`` when there is too much to watch.
+
+The rule: a global, a closure cell or an attribute is watched if the code that ran mentions
+its name, or if it holds arrays; lists, tuples and dictionaries by what they hold. What is
+reached in no such way (``getattr`` with a computed name) is not seen; if it is an array, the
+graph's own addresses give it away and the capture is refused.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphjit import _watch as watch
+from graphjit._adapters.interface import Adapter
+from graphjit._signature import IdentityKey
+from graphjit._watch import MISSING, Place, Step, Watch
+from graphjit.errors import SignatureError
+
+MAX_ITEMS = 4096
+"""Items of one container that are watched one by one."""
+MAX_STEPS = 20_000
+_VALUES = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype)
+_VALUE_TYPES = (*_VALUES, enum.Enum, slice, range)
+_OWN = frozenset({"graphjit", "wrapt", "optree"})
+
+
+@dataclass(slots=True)
+class RanCode:
+    """The user's code objects that ran, and the globals that each of them saw."""
+
+    codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
+
+    def names(self) -> frozenset[str]:
+        """Return every name that the code mentions."""
+        return frozenset(name for code in self.codes for name in _names(code))
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _names(const)
+
+
+def _top(module: object) -> str:
+    return str(module).partition(".")[0]
+
+
+@contextmanager
+def watch_code(library_modules: frozenset[str]) -> Iterator[RanCode]:
+    """Collect the user's code that runs in this thread; a profiler in place goes on."""
+    ran = RanCode()
+    before = sys.getprofile()
+    skipped = (library_modules | sys.stdlib_module_names | _OWN) - {"__main__"}
+
+    def profile(frame: types.FrameType, event: str, arg: Any) -> None:
+        if event == "call" and frame.f_code not in ran.codes:
+            if _top(frame.f_globals.get("__name__")) not in skipped:
+                ran.codes[frame.f_code] = frame.f_globals
+        if before is not None:
+            before(frame, event, arg)
+
+    sys.setprofile(profile)
+    try:
+        yield ran
+    finally:
+        sys.setprofile(before)
+
+
+def find_implicit(
+    fn: Callable[..., Any], objects: list[tuple[str, Any]], adapter: Adapter, ran: RanCode
+) -> Watch:
+    """Find what a function reaches beyond its arguments.
+
+    Parameters
+    ----------
+    fn : callable
+        The user's function.
+    objects : list of (path, object)
+        Arguments that are neither arrays nor plain values: ``self``, a model.
+    adapter : Adapter
+        The library whose arrays are looked for.
+    ran : RanCode
+        The code that ran during the eager call.
+    """
+    walker = _Walker(adapter, ran)
+    for path, value in [(getattr(fn, "__qualname__", "function"), fn), *objects]:
+        walker.walk(-1, watch.Known(IdentityKey(value)), path, value)
+    for code, namespace in ran.codes.items():
+        walker.walk_globals(code, namespace)
+    return Watch(walker.steps)
+
+
+class _Walker:
+    """Walks from the function to everything that its code can name."""
+
+    def __init__(self, adapter: Adapter, ran: RanCode) -> None:
+        self.adapter = adapter
+        self.ran = ran
+        self.names = ran.names()
+        self.steps: list[Step] = []
+        self._seen: set[Any] = set()
+        self._library = (adapter.library_modules | sys.stdlib_module_names | _OWN) - {"__main__"}
+
+    def walk(self, parent: int, place: Place, path: str, value: Any) -> None:
+        """Add the read of one value, and those of what it holds."""
+        if len(self.steps) >= MAX_STEPS:
+            raise SignatureError(
+                f"the function reaches more than {MAX_STEPS} values through globals, closures "
+                f"and attributes (the last one is {path}); pass what it needs as arguments"
+            )
+        if value is MISSING or (isinstance(value, types.ModuleType) and self._in_library(value)):
+            return
+        if self.adapter.is_array(value):
+            self._add(parent, place, self._same_array(value), path, is_array=True)
+        elif isinstance(value, _VALUE_TYPES):
+            self._add(parent, place, watch.same_value(value, path), path)
+        elif isinstance(value, np.ndarray):
+            self._add(parent, place, watch.same_host_array(value), path)
+        elif isinstance(value, set):
+            self._add(parent, place, watch.same_set(value), path)
+        elif isinstance(value, (list, tuple, dict)):
+            self._walk_container(parent, place, path, value)
+        else:
+            self._walk_object(parent, place, path, value)
+
+    def _add(
+        self, parent: int, place: Place, check: watch.Check, path: str, *, is_array: bool = False
+    ) -> int:
+        self.steps.append(Step(parent, place, check, path, is_array))
+        return len(self.steps) - 1
+
+    def _is_new(self, mark: Any) -> bool:
+        if mark in self._seen:
+            return False
+        self._seen.add(mark)
+        return True
+
+    def _same_array(self, value: Any) -> watch.Check:
+        adapter, key = self.adapter, self.adapter.key(value)
+        return lambda now: adapter.is_array(now) and adapter.key(now) == key
+
+    def _walk_container(self, parent: int, place: Place, path: str, value: Any) -> None:
+        if len(value) > MAX_ITEMS:
+            self._add(parent, place, watch.same_object_and_length(value), path)
+            return
+        if not self._is_new(id(value)):
+            # Its items are watched along the first path that led to it.
+            self._add(parent, place, watch.same_object(value), path)
+            return
+        is_dict = isinstance(value, dict)
+        check = watch.same_keys(value) if is_dict else watch.same_length(value)
+        index = self._add(parent, place, check, path)
+        for key in list(value) if is_dict else range(len(value)):
+            self.walk(index, watch.Item(key), f"{path}[{key!r}]", value[key])
+
+    def _walk_object(self, parent: int, place: Place, path: str, value: Any) -> None:
+        index = self._add(parent, place, watch.same_object(value), path)
+        if not self._is_new(id(value)):
+            return
+        if isinstance(value, types.FunctionType):
+            self._walk_function(index, path, value)
+        elif isinstance(value, types.MethodType):
+            self._walk_named(index, path, value, ("__self__", "__func__"))
+        elif isinstance(value, functools.partial):
+            self._walk_named(index, path, value, ("func", "args", "keywords"))
+        elif not isinstance(value, types.BuiltinFunctionType):
+            self._walk_attributes(index, path, value)
+
+    def _walk_named(self, index: int, path: str, value: Any, names: tuple[str, ...]) -> None:
+        for name in names:
+            self.walk(index, watch.Attribute(name), f"{path}.{name}", getattr(value, name, MISSING))
+
+    def _walk_function(self, index: int, path: str, fn: types.FunctionType) -> None:
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+            place = watch.Cell(cell)
+            self.walk(index, place, name, place.read(None))
+        self._walk_named(index, path, fn, ("__defaults__", "__kwdefaults__", "__wrapped__"))
+        if fn.__code__ in self.ran.codes:
+            self.walk_globals(fn.__code__, fn.__globals__)
+
+    def walk_globals(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        """Walk the globals that a piece of code mentions."""
+        for name in dict.fromkeys(_names(code)):
+            if self._is_new(("global", id(namespace), name)):
+                place = watch.Global(namespace, name)
+                self.walk(-1, place, name, place.read(None))
+
+    def _walk_attributes(self, index: int, path: str, value: Any) -> None:
+        in_library = self._in_library(value)
+        for name, attribute in _attributes(value):
+            mentioned = name == "__wrapped__" or (name in self.names and not in_library)
+            if mentioned or self._holds_arrays(attribute):
+                self.walk(index, watch.Attribute(name), f"{path}.{name}", attribute)
+        if not in_library and not isinstance(value, (type, types.ModuleType)):
+            self._walk_class(type(value))
+
+    def _walk_class(self, kind: type) -> None:
+        """Watch the values that a class gives its instances, and its methods' closures."""
+        for base in kind.__mro__[:-1]:
+            if _top(base.__module__) in self._library or not self._is_new(("class", base)):
+                continue
+            for name in list(vars(base)):
+                if name == "__call__" or (name in self.names and not name.startswith("__")):
+                    place = watch.ClassAttribute(base, name)
+                    self.walk(-1, place, f"{base.__qualname__}.{name}", place.read(None))
+
+    def _holds_arrays(self, value: Any) -> bool:
+        if self.adapter.is_array(value):
+            return True
+        if isinstance(value, dict) and len(value) <= MAX_ITEMS:
+            value = list(value.values())
+        if isinstance(value, (list, tuple)) and len(value) <= MAX_ITEMS:
+            return any(self.adapter.is_array(v) for v in value)
+        return False
+
+    def _in_library(self, value: Any) -> bool:
+        if isinstance(value, types.ModuleType):
+            return _top(value.__name__) in self._library
+        kind = value if isinstance(value, type) else type(value)
+        return _top(kind.__module__) in self._library
+
+
+def _attributes(value: Any) -> list[tuple[str, Any]]:
+    """List an object's own attributes, from its dictionary and its slots."""
+    found = dict(getattr(value, "__dict__", {}))
+    for base in type(value).__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else tuple(slots):
+            if name not in ("__weakref__", "__dict__"):
+                found[name] = getattr(value, name, MISSING)
+    return list(found.items())

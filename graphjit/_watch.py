@@ -1,0 +1,271 @@
+"""Reads of the values that a function reaches without being given them, and their checks.
+
+Input: steps, each a read from the value of an earlier step and what it must find.
+Output: on every call the implicit arrays as they are now, or the path that has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphjit._signature import IdentityKey, static_key
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
+Check = Callable[[Any], bool]
+
+
+class Place(Protocol):
+    """A place that holds a value: an attribute, an item, a global, a closure cell."""
+
+    def read(self, parent: Any) -> Any: ...
+    def write(self, parent: Any, value: Any) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """``parent.name``."""
+
+    name: str
+
+    def read(self, parent: Any) -> Any:
+        return getattr(parent, self.name, MISSING)
+
+    def write(self, parent: Any, value: Any) -> None:
+        setattr(parent, self.name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """``parent[key]``; a container's contents are restored as a whole."""
+
+    key: Any
+
+    def read(self, parent: Any) -> Any:
+        return parent[self.key]
+
+    def write(self, parent: Any, value: Any) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A variable of an enclosing function."""
+
+    cell: Any
+
+    def read(self, parent: Any) -> Any:
+        try:
+            return self.cell.cell_contents
+        except ValueError:
+            return MISSING
+
+    def write(self, parent: Any, value: Any) -> None:
+        self.cell.cell_contents = value
+
+
+@dataclass(frozen=True, slots=True)
+class Global:
+    """A variable of a module."""
+
+    namespace: dict[str, Any]
+    name: str
+
+    def read(self, parent: Any) -> Any:
+        return self.namespace.get(self.name, MISSING)
+
+    def write(self, parent: Any, value: Any) -> None:
+        self.namespace[self.name] = value
+
+
+@dataclass(frozen=True, slots=True)
+class ClassAttribute:
+    """What a class gives its instances; methods count by their function."""
+
+    owner: type
+    name: str
+
+    def read(self, parent: Any) -> Any:
+        value = vars(self.owner).get(self.name, MISSING)
+        value = getattr(value, "__func__", value)
+        return value.fget if isinstance(value, property) else value
+
+    def write(self, parent: Any, value: Any) -> None:
+        if not callable(value):
+            setattr(self.owner, self.name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An object that the walk starts from."""
+
+    key: IdentityKey
+
+    def read(self, parent: Any) -> Any:
+        return self.key.get()
+
+    def write(self, parent: Any, value: Any) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class Step:
+    """Read one value and check it."""
+
+    parent: int
+    place: Place
+    check: Check
+    path: str
+    is_array: bool = False
+
+
+@dataclass(slots=True)
+class Watch:
+    """The steps of one cache entry; parents come before what is read from them."""
+
+    steps: list[Step]
+
+    def read(self) -> list[Any] | None:
+        """Return the arrays as they are now; None if anything else is not what it was."""
+        values: list[Any] = []
+        arrays: list[Any] = []
+        for step in self.steps:
+            value = step.place.read(values[step.parent] if step.parent >= 0 else None)
+            if not step.check(value):
+                return None
+            values.append(value)
+            if step.is_array:
+                arrays.append(value)
+        return arrays
+
+    def first_change(self) -> str | None:
+        """Return the path of the first value that is not what it was."""
+        values: list[Any] = []
+        for step in self.steps:
+            value = step.place.read(values[step.parent] if step.parent >= 0 else None)
+            if not step.check(value):
+                return step.path
+            values.append(value)
+        return None
+
+    def array_paths(self) -> list[str]:
+        """Return the paths of the arrays, in the order of ``read``."""
+        return [step.path for step in self.steps if step.is_array]
+
+    def keep_arrays(self, wanted: list[bool]) -> None:
+        """Forget the arrays that the graph does not use: they may become anything."""
+        kept = iter(wanted)
+        for step in self.steps:
+            if step.is_array and not next(kept):
+                step.is_array = False
+                step.check = is_anything
+
+    def snapshot(self) -> Snapshot:
+        """Remember every value, to find and undo what a capture changes."""
+        values: list[Any] = []
+        for step in self.steps:
+            values.append(step.place.read(values[step.parent] if step.parent >= 0 else None))
+        contents = {
+            id(v): (v, v.copy()) for v in values if isinstance(v, (list, dict, set))
+        }
+        return Snapshot(self.steps, values, list(contents.values()))
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The values of a watch at one moment."""
+
+    steps: list[Step]
+    values: list[Any]
+    contents: list[tuple[Any, Any]]
+
+    def changes(self) -> list[str]:
+        """Return the paths whose values are others now."""
+        for container, before in self.contents:
+            if len(container) != len(before):
+                return [self._path_of(container)]
+        paths = []
+        for i, step in enumerate(self.steps):
+            now = step.place.read(self.values[step.parent] if step.parent >= 0 else None)
+            if now is not self.values[i] and (step.is_array or not step.check(now)):
+                paths.append(step.path)
+        return paths
+
+    def _path_of(self, container: Any) -> str:
+        return next(s.path for s, v in zip(self.steps, self.values, strict=True) if v is container)
+
+    def restore(self) -> None:
+        """Put every value back."""
+        for container, before in self.contents:
+            if isinstance(container, list):
+                container[:] = before
+            else:
+                container.clear()
+                container.update(before)
+        for i, step in enumerate(self.steps):
+            parent = self.values[step.parent] if step.parent >= 0 else None
+            if step.place.read(parent) is not self.values[i]:
+                step.place.write(parent, self.values[i])
+
+
+# -- checks
+
+
+def is_anything(_: Any) -> bool:
+    """Accept every value."""
+    return True
+
+
+def same_object(value: Any) -> Check:
+    """Accept the very same object, without keeping it alive where that is possible."""
+    key = IdentityKey(value)
+    return lambda now: now is not None and key.get() is now
+
+
+def same_value(value: Any, path: str) -> Check:
+    """Accept an equal value of the same type."""
+    key: Hashable = static_key(value, path)
+    kind = type(value)
+    return lambda now: now is value or (type(now) is kind and static_key(now, path) == key)
+
+
+def same_host_array(value: np.ndarray[Any, Any]) -> Check:
+    """Accept a NumPy array with the same bytes: its contents may be part of the graph."""
+    kept = value.copy()
+
+    def check(now: Any) -> bool:
+        return (
+            isinstance(now, np.ndarray)
+            and now.dtype == kept.dtype
+            and now.shape == kept.shape
+            and now.tobytes() == kept.tobytes()
+        )
+
+    return check
+
+
+def same_set(value: set[Any]) -> Check:
+    """Accept an equal set."""
+    kept = set(value)
+    return lambda now: type(now) is set and now == kept
+
+
+def same_keys(value: dict[Any, Any]) -> Check:
+    """Accept a dictionary with the same keys in the same order."""
+    kind, keys = type(value), list(value)
+    return lambda now: type(now) is kind and list(now) == keys
+
+
+def same_length(value: list[Any] | tuple[Any, ...]) -> Check:
+    """Accept a sequence of the same type and length."""
+    kind, n = type(value), len(value)
+    return lambda now: type(now) is kind and len(now) == n
+
+
+def same_object_and_length(value: Any) -> Check:
+    """Accept the same container with as many items: for those too large to watch."""
+    key, n = IdentityKey(value), len(value)
+    return lambda now: key.get() is now and len(now) == n
