@@ -46,14 +46,21 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+def docstring_lines(function) -> int:
+    """Return how many lines a docstring takes: a long one makes no function hard to read."""
+    if ast.get_docstring(function, clean=False) is None:
+        return 0
+    return function.body[0].end_lineno - function.body[0].lineno + 1
+
+
 def functions(path: Path):
-    """Yield each function of a file with its qualified name and its number of lines."""
+    """Yield each function of a file: qualified name, number of lines without the docstring."""
 
     def visit(node, prefix):
         for child in ast.iter_child_nodes(node):
             name = f"{prefix}{getattr(child, 'name', '')}"
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                yield name, child.end_lineno - child.lineno + 1
+                yield name, child.end_lineno - child.lineno + 1 - docstring_lines(child)
                 yield from visit(child, f"{name}.")
             else:
                 yield from visit(child, f"{name}." if isinstance(child, ast.ClassDef) else prefix)
@@ -90,7 +97,7 @@ def test_files_are_short(path):
 
 @pytest.mark.parametrize("path", PACKAGE_FILES, ids=relative)
 def test_functions_are_short(path):
-    """A function fits on a screen: at most 40 lines."""
+    """A function fits on a screen: at most 40 lines without its docstring."""
     too_long = {
         name: n_lines
         for name, n_lines in functions(path)
