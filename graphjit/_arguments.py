@@ -19,6 +19,7 @@ from graphjit._adapters import registry
 from graphjit._adapters.interface import Adapter, ArraySpec
 from graphjit._regions import alignment_class
 from graphjit._signature import IdentityKey, Signature, static_key
+from graphjit._watch import VALUE_TYPES
 from graphjit.errors import SignatureError
 
 NAMESPACE = "graphjit"
@@ -46,7 +47,7 @@ class Call:
         leaves = list(self.leaves)
         for index, array in zip(self.array_index, arrays, strict=True):
             leaves[index] = array
-        args, kwargs = optree.tree_unflatten(self.tree, leaves)
+        args, kwargs = unflatten(self.tree, leaves)
         return tuple(args), kwargs
 
 
@@ -57,6 +58,11 @@ def flatten(value: Any, is_array: Callable[[Any], bool]) -> tuple[list[Any], Any
         if any(_register_dataclass(leaf) for leaf in leaves if not is_array(leaf)):
             return flatten(value, is_array)
         return leaves, tree
+
+
+def unflatten(tree: Any, leaves: list[Any]) -> Any:
+    """Put leaves back into the containers that ``flatten`` took them from."""
+    return optree.tree_unflatten(tree, leaves)
 
 
 def _register_dataclass(leaf: Any) -> bool:
@@ -151,6 +157,8 @@ class ArgumentReader:
                 key.append((kind, value))
             elif kind is float:
                 key.append((kind, repr(value)))
+            elif _is_opaque(value, kind):
+                key.append(IdentityKey(value))
             else:
                 return None
         tree = _plain_tree(len(args))
@@ -196,7 +204,9 @@ class ArgumentReader:
             return args, kwargs
         names = list(self._signature.parameters)
         boxed = tuple(
-            _Static(v, names[min(i, len(names) - 1)]) if names[min(i, len(names) - 1)] in self._static else v
+            _Static(v, names[min(i, len(names) - 1)])
+            if names[min(i, len(names) - 1)] in self._static
+            else v
             for i, v in enumerate(args)
         )
         return boxed, {k: _Static(v, k) if k in self._static else v for k, v in kwargs.items()}
@@ -210,6 +220,15 @@ class ArgumentReader:
             names = list(self._signature.parameters) if self._signature else []
             call.paths = [_path_text(p, names) for p in optree.treespec_paths(call.tree)]
         return call.paths
+
+    def objects(self, call: Call) -> list[tuple[str, Any]]:
+        """Return the arguments that are neither arrays nor plain values, with their paths."""
+        in_arrays = set(call.array_index)
+        return [
+            (self.paths(call)[i], leaf)
+            for i, leaf in enumerate(call.leaves)
+            if i not in in_arrays and not isinstance(leaf, VALUE_TYPES)
+        ]
 
     def describe(self, call: Call, specs: list[ArraySpec]) -> Signature:
         """Describe a call for people; ``specs`` are those of its arrays."""
@@ -238,6 +257,19 @@ class _Static:
     def __init__(self, value: Any, path: str) -> None:
         self.value = value
         self.key = static_key(value, path, by_content=True)
+
+
+_opaque: dict[type, bool] = {}
+
+
+def _is_opaque(value: Any, kind: type) -> bool:
+    """Say whether objects of a type are keyed by identity: a model, ``self``."""
+    known = _opaque.get(kind)
+    if known is None:
+        leaves, _ = flatten(value, registry.is_array)
+        by_identity = len(leaves) == 1 and leaves[0] is value and not registry.is_array(value)
+        known = _opaque[kind] = by_identity and kind.__hash__ is object.__hash__
+    return known
 
 
 _plain_trees: dict[int, Any] = {}

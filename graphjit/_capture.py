@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,6 +79,11 @@ class Capture:
 
     def host_read(self, call: str) -> Exception:
         modules = self.adapter.library_modules
+        if not self.is_open:
+            return CaptureError(
+                f"this array is a stand-in from the capture of {self.function}: it holds no "
+                f"memory and cannot be used outside of it, at {user_line(modules)}"
+            )
         call = library_call(modules) or call
         self.failure = HostReadError(
             _HOST_READ.format(call=call, function=self.function, where=user_line(modules))
@@ -88,9 +93,6 @@ class Capture:
     def owns(self, ptr: int) -> bool:
         return self.regions.range.holds(ptr)
 
-    def close(self) -> None:
-        self.is_open = False
-
     def free_constants(self) -> None:
         """Give the constants back; used when no entry takes them over."""
         while self.constants:
@@ -99,16 +101,19 @@ class Capture:
 
 @dataclass(slots=True)
 class Captured:
-    """A finished capture. The driver's graph stays alive as long as its nodes are copied from."""
+    """A capture and what it gave. The driver's graph lives as long as nodes are copied from it."""
 
     capture: Capture
-    graph_handle: Any
-    graph: CapturedGraph
-    result: Any
+    result: Any = None
+    graph_handle: Any = None
+    graph: CapturedGraph = CapturedGraph((), ())
 
     def close(self) -> None:
-        """Destroy the driver's graph."""
-        self.capture.driver.graph_destroy(self.graph_handle)
+        """Destroy the driver's graph; stand-ins that live on are nobody's business any more."""
+        self.capture.is_open = False
+        if self.graph_handle is not None:
+            self.capture.driver.graph_destroy(self.graph_handle)
+            self.graph_handle = None
 
 
 def is_capturing_here() -> bool:
@@ -172,31 +177,32 @@ def make_stand_ins(
     return stand_ins
 
 
-def run_capture(capture: Capture, body: Callable[[], Any], mode: str) -> Captured:
-    """Run ``body`` under capture and read the graph."""
+@contextmanager
+def capturing(capture: Capture, mode: str) -> Iterator[Captured]:
+    """Capture the code of a ``with`` statement and read the graph.
+
+    The code sets ``result``; after the statement ``graph`` holds the nodes.
+    """
+    captured = Captured(capture)
     try:
         with _exclusive(capture):
-            graph_handle, result = _run(capture, body, mode)
-            try:
-                graph = capture.driver.graph_read(graph_handle)
-                _refuse_unsupported(graph, capture.function)
-            except BaseException:
-                capture.driver.graph_destroy(graph_handle)
-                raise
-        return Captured(capture, graph_handle, graph, result)
+            yield from _captured_by_stream(captured, mode)
+            captured.graph = capture.driver.graph_read(captured.graph_handle)
+        _refuse_unsupported(captured.graph, capture.function)
     except BaseException:
-        capture.close()
+        captured.close()
         capture.free_constants()
         raise
 
 
-def _run(capture: Capture, body: Callable[[], Any], mode: str) -> tuple[Any, Any]:
+def _captured_by_stream(captured: Captured, mode: str) -> Iterator[Captured]:
+    capture = captured.capture
     try:
         with capture.adapter.capturing(capture, mode) as end_capture:
-            result = body()
+            yield captured
             if capture.failure is not None:
                 raise capture.failure  # the function caught it; its value was never read
-            return end_capture(), result
+            captured.graph_handle = end_capture()
     except Exception as error:
         raised = _explain(capture, error)
         if raised is error:

@@ -25,7 +25,15 @@ from graphjit._driver.interface import (
     Driver,
     KernelLaunch,
 )
-from graphjit._nodes import CapturedGraph, KernelNode, MemAllocNode, MemcpyNode, MemFreeNode, MemsetNode, Node
+from graphjit._nodes import (
+    CapturedGraph,
+    KernelNode,
+    MemAllocNode,
+    MemcpyNode,
+    MemFreeNode,
+    MemsetNode,
+    Node,
+)
 from graphjit._relocation import RelocationPlan
 from graphjit.errors import PatchError
 
@@ -45,15 +53,20 @@ def replace_copies_and_fills(driver: Driver, graph: CapturedGraph) -> CapturedGr
 def _as_kernel(driver: Driver, node: Node) -> Node:
     if isinstance(node, MemcpyNode):
         values = (
-            node.dst_ptr, node.src_ptr, node.width, node.height, node.depth,
-            node.dst_pitch, node.src_pitch, node.dst_slice_pitch, node.src_slice_pitch,
+            node.dst_ptr,
+            node.src_ptr,
+            node.width,
+            node.height,
+            node.depth,
+            node.dst_pitch,
+            node.src_pitch,
+            node.dst_slice_pitch,
+            node.src_slice_pitch,
         )
         nbytes = node.width * node.height * node.depth
         return _builtin(driver, "copy", values, COPY_LAYOUT, nbytes)
     if isinstance(node, MemsetNode):
-        values = (
-            node.dst_ptr, node.value, node.element_size, node.width, node.height, node.pitch
-        )
+        values = (node.dst_ptr, node.value, node.element_size, node.width, node.height, node.pitch)
         nbytes = node.element_size * node.width * node.height
         return _builtin(driver, "fill", values, FILL_LAYOUT, nbytes)
     return node
@@ -140,9 +153,7 @@ class Executable:
         for patch in self.device_patches:
             part = slots[patch.first_slot : patch.first_slot + patch.n_slots]
             struct.pack_into(f"<{len(part)}Q", patch.params.buffer, 16, *part)
-            self.driver.graph_exec_kernel_node_set_params(
-                self.graph_exec, patch.node, patch.params
-            )
+            self.driver.graph_exec_kernel_node_set_params(self.graph_exec, patch.node, patch.params)
         self.last_slots = slots
         self.n_patches += 1
 

@@ -13,7 +13,6 @@ graph's own addresses give it away and the capture is refused.
 
 from __future__ import annotations
 
-import enum
 import functools
 import sys
 import types
@@ -26,6 +25,7 @@ import numpy as np
 
 from graphjit import _watch as watch
 from graphjit._adapters.interface import Adapter
+from graphjit._regions import alignment_class
 from graphjit._signature import IdentityKey
 from graphjit._watch import MISSING, Place, Step, Watch
 from graphjit.errors import SignatureError
@@ -33,8 +33,6 @@ from graphjit.errors import SignatureError
 MAX_ITEMS = 4096
 """Items of one container that are watched one by one."""
 MAX_STEPS = 20_000
-_VALUES = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype)
-_VALUE_TYPES = (*_VALUES, enum.Enum, slice, range)
 _OWN = frozenset({"graphjit", "wrapt", "optree"})
 
 
@@ -127,7 +125,7 @@ class _Walker:
             return
         if self.adapter.is_array(value):
             self._add(parent, place, self._same_array(value), path, is_array=True)
-        elif isinstance(value, _VALUE_TYPES):
+        elif isinstance(value, watch.VALUE_TYPES):
             self._add(parent, place, watch.same_value(value, path), path)
         elif isinstance(value, np.ndarray):
             self._add(parent, place, watch.same_host_array(value), path)
@@ -151,8 +149,13 @@ class _Walker:
         return True
 
     def _same_array(self, value: Any) -> watch.Check:
-        adapter, key = self.adapter, self.adapter.key(value)
-        return lambda now: adapter.is_array(now) and adapter.key(now) == key
+        adapter = self.adapter
+
+        def key(array: Any) -> tuple[Any, ...]:
+            return (*adapter.key(array), alignment_class(adapter.device_ptr(array)))
+
+        before = key(value)
+        return lambda now: adapter.is_array(now) and key(now) == before
 
     def _walk_container(self, parent: int, place: Place, path: str, value: Any) -> None:
         if len(value) > MAX_ITEMS:

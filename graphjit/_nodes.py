@@ -103,7 +103,9 @@ class UnsupportedNode:
     reason: str
 
 
-Node = KernelNode | MemcpyNode | MemsetNode | MemAllocNode | MemFreeNode | EmptyNode | UnsupportedNode
+Node = (
+    KernelNode | MemcpyNode | MemsetNode | MemAllocNode | MemFreeNode | EmptyNode | UnsupportedNode
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,9 +138,7 @@ def find_relocations(
     return RelocationPlan(tuple(relocations), tuple(words), tuple(candidates))
 
 
-def _node_relocations(
-    index: int, node: KernelNode, addresses: AddressMap
-) -> Iterator[Relocation]:
+def _node_relocations(index: int, node: KernelNode, addresses: AddressMap) -> Iterator[Relocation]:
     """Search each parameter by itself: an address never spans two of them."""
     for param_index, (offset, size) in enumerate(node.param_layout):
         for at, word in addresses.words(node.params, offset, offset + size):
@@ -184,7 +182,11 @@ def is_linear(graph: CapturedGraph) -> bool:
     n = len(graph.nodes)
     edges = {(e.from_, e.to) for e in graph.edges}
     order = {a: b for a, b in edges}
-    return len(edges) == n - 1 and len(order) == n - 1 and len(set(order.values())) == n - 1 if n else True
+    return (
+        len(edges) == n - 1 and len(order) == n - 1 and len(set(order.values())) == n - 1
+        if n
+        else True
+    )
 
 
 assert RANGE_NBYTES == 1 << 40, "words() relies on the range filling bits 0 to 39"

@@ -6,6 +6,7 @@ Output: on every call the implicit arrays as they are now, or the path that has 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,6 +15,21 @@ import numpy as np
 
 from graphjit._signature import IdentityKey, static_key
 
+VALUE_TYPES: tuple[type, ...] = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    np.generic,
+    np.dtype,
+    enum.Enum,
+    slice,
+    range,
+)
+"""Types whose values are compared, and returned, as they are."""
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 Check = Callable[[Any], bool]
 
@@ -168,9 +184,7 @@ class Watch:
         values: list[Any] = []
         for step in self.steps:
             values.append(step.place.read(values[step.parent] if step.parent >= 0 else None))
-        contents = {
-            id(v): (v, v.copy()) for v in values if isinstance(v, (list, dict, set))
-        }
+        contents = {id(v): (v, v.copy()) for v in values if isinstance(v, (list, dict, set))}
         return Snapshot(self.steps, values, list(contents.values()))
 
 

@@ -24,9 +24,16 @@ from __future__ import annotations
 
 
 class GraphjitError(Exception):
-    """Base class of every error that graphjit raises."""
+    """Base class of every error that graphjit raises.
+
+    Attributes
+    ----------
+    eager_result : object
+        What the eager call returned, if it was complete before the capture was refused.
+    """
 
     __module__ = "graphjit"
+    eager_result: object = None
 
 
 class CaptureError(GraphjitError):

@@ -45,12 +45,16 @@ class CaptureHooks(Protocol):
 
     def allocate(self, nbytes: int) -> int:
         """Give a temporary its address in the reserved range."""
+
     def free(self, ptr: int) -> None:
         """The library let go of what ``allocate`` gave."""
+
     def upload_constant(self, data: bytes) -> int:
         """Store host data for the life of the cache entry; return its device address."""
+
     def host_read(self, call: str) -> Exception:
         """Return the error to raise: ``call`` reads device memory on the host."""
+
     def owns(self, ptr: int) -> bool:
         """True if the address lies in the reserved range."""
 
@@ -66,35 +70,54 @@ class Adapter(Protocol):
 
     def driver(self) -> Driver:
         """Return the driver of the current device."""
+
     def is_array(self, obj: Any) -> bool: ...
     def spec(self, array: Any) -> ArraySpec: ...
     def device_ptr(self, array: Any) -> int: ...
     def key(self, array: Any) -> tuple[Any, ...]:
         """Return (array type, shape, dtype, strides, device), cheaply: part of every look-up."""
+
     def current_device(self) -> int: ...
     def current_stream(self) -> int:
         """Return the handle of the caller's current stream."""
+
     def is_capturing(self) -> bool:
         """True if the caller's current stream is capturing already."""
+
     def allocate(self, nbytes: int) -> Memory:
         """Allocate from the caller's current allocator, ordered on the current stream."""
+
     def make_array(self, spec: ArraySpec, memory: Memory, byte_offset: int) -> Any:
         """Build an array on ``memory``; it keeps ``memory.owner`` alive."""
+
     def view_of(self, base: Any, spec: ArraySpec, byte_offset: int) -> Any:
         """Build a view of ``base`` whose first element is ``byte_offset`` from base's."""
+
     def stand_in(self, spec: ArraySpec, ptr: int, hooks: CaptureHooks) -> Any:
         """Build an array at a reserved address; it must not be read on the host."""
-    def capturing(self, hooks: CaptureHooks, mode: str) -> AbstractContextManager[Callable[[], Any]]:
+
+    def capturing(
+        self, hooks: CaptureHooks, mode: str
+    ) -> AbstractContextManager[Callable[[], Any]]:
         """Begin capture on a stream of its own and make it current, with the allocator and
         the guards in place. The value is called to end the capture and returns the graph;
         leaving the context restores everything, whatever happened."""
+
     def explain_failure(self, error: BaseException) -> str | None:
         """Say in graphjit's words why the library refused during capture, or None."""
-    def memory_owners(self, ptrs: Iterable[int]) -> dict[int, Any]:
-        """Find live library objects whose device memory holds the given addresses."""
+
+    def memory_owners(self, ptrs: Iterable[int]) -> dict[int, tuple[Any, str, bool]]:
+        """Find what holds the memory at the given addresses: (object to keep alive, what it is
+        in words, whether it is a live array); addresses of unknown holders are left out."""
+
+    def holders(self, ptr: int) -> str:
+        """Say, in words, what keeps a live array at this address (an attribute, a list)."""
+
     def equal_bits(self, left: Any, right: Any) -> bool:
         """Compare two arrays bit for bit (NaN equals the same NaN)."""
+
     def copy(self, array: Any) -> Any:
         """Return a copy, for ``verify``."""
+
     def assign(self, dst: Any, src: Any) -> None:
         """Copy the contents of ``src`` into ``dst``, for ``verify``."""

@@ -27,9 +27,7 @@ _CAPTURE_MODE = {
     "thread_local": cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
     "relaxed": cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED,
 }
-_DEVICE_UPDATABLE = (
-    cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
-)
+_DEVICE_UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
 
 
 class CudaKernelNodeParams:
@@ -74,7 +72,9 @@ class CudaDriver:
             )
         self.device = device
         self._cu_device = check(cu.cuDeviceGet(device), "cuDeviceGet")
-        self._context = check(cu.cuDevicePrimaryCtxRetain(self._cu_device), "cuDevicePrimaryCtxRetain")
+        self._context = check(
+            cu.cuDevicePrimaryCtxRetain(self._cu_device), "cuDevicePrimaryCtxRetain"
+        )
         with self._current():
             self._copy_stream = self.stream_create()
         self._functions: dict[str, Any] = {}
@@ -87,7 +87,9 @@ class CudaDriver:
         return int(check(cu.cuDriverGetVersion(), "cuDriverGetVersion"))
 
     def device_name(self, device: int) -> str:
-        return str(check(cu.cuDeviceGetName(128, device), "cuDeviceGetName").split(b"\0")[0].decode())
+        return str(
+            check(cu.cuDeviceGetName(128, device), "cuDeviceGetName").split(b"\0")[0].decode()
+        )
 
     def missing_for_device_patch(self) -> str:
         return "" if cuda_kernels.find_device_runtime() else cuda_kernels.PATCH_MISSING
@@ -145,6 +147,12 @@ class CudaDriver:
 
     def stream_end_capture(self, stream: int) -> Any:
         return check(cu.cuStreamEndCapture(stream), "cuStreamEndCapture")
+
+    def stream_abandon_capture(self, stream: int) -> None:
+        if self.stream_is_capturing(stream):
+            error, graph = cu.cuStreamEndCapture(stream)
+            if error == cu.CUresult.CUDA_SUCCESS and graph is not None and int(graph):
+                self.graph_destroy(graph)
 
     def stream_is_capturing(self, stream: int) -> bool:
         status = check(cu.cuStreamIsCapturing(stream), "cuStreamIsCapturing")
@@ -224,8 +232,13 @@ class CudaDriver:
         owned = CudaKernelNodeParams(launch, params)
         grid, block = launch.grid_dim, launch.block_dim
         result = cu.cuLaunchKernel(
-            launch.function[1], *grid, *block, launch.shared_mem_bytes, stream,
-            owned.struct.kernelParams, 0,
+            launch.function[1],
+            *grid,
+            *block,
+            launch.shared_mem_bytes,
+            stream,
+            owned.struct.kernelParams,
+            0,
         )
         check(result, "cuLaunchKernel")
 
@@ -280,8 +293,6 @@ class CudaDriver:
                 yield
         finally:
             check(cu.cuThreadExchangeStreamCaptureMode(mode), "cuThreadExchangeStreamCaptureMode")
-
-
 
 
 def _add_dependencies(graph: Any, sources: list[Any], targets: list[Any], data: list[Any]) -> Any:

@@ -97,8 +97,13 @@ class _Reader:
         if node_type == _Type.CU_GRAPH_NODE_TYPE_MEMSET:
             p = check(cu.cuGraphMemsetNodeGetParams(handle), "cuGraphMemsetNodeGetParams")
             return MemsetNode(
-                handle, int(p.dst), int(p.value), int(p.elementSize), int(p.width),
-                int(p.height), int(p.pitch),
+                handle,
+                int(p.dst),
+                int(p.value),
+                int(p.elementSize),
+                int(p.width),
+                int(p.height),
+                int(p.pitch),
             )
         if node_type == _Type.CU_GRAPH_NODE_TYPE_MEM_ALLOC:
             p = check(cu.cuGraphMemAllocNodeGetParams(handle), "cuGraphMemAllocNodeGetParams")
@@ -210,7 +215,11 @@ def _memcpy(handle: Any) -> Node:
         handle=handle,
         src_ptr=src_ptr + int(p.srcZ) * src_slice,
         dst_ptr=dst_ptr + int(p.dstZ) * dst_slice,
-        width=int(p.WidthInBytes), height=int(p.Height), depth=int(p.Depth),
-        dst_pitch=int(p.dstPitch), src_pitch=int(p.srcPitch),
-        dst_slice_pitch=dst_slice, src_slice_pitch=src_slice,
+        width=int(p.WidthInBytes),
+        height=int(p.Height),
+        depth=int(p.Depth),
+        dst_pitch=int(p.dstPitch),
+        src_pitch=int(p.srcPitch),
+        dst_slice_pitch=dst_slice,
+        src_slice_pitch=src_slice,
     )

@@ -55,53 +55,71 @@ class Driver(Protocol):
     # -- what this driver is and can do
     def version(self) -> int:
         """Return the driver's CUDA version, such as 13000 (cuDriverGetVersion)."""
+
     def device_name(self, device: int) -> str:
         """Return the name of a device (cuDeviceGetName)."""
+
     def missing_for_device_patch(self) -> str:
         """Say what the device patch lacks here and how to get it; empty if nothing."""
 
     # -- memory
     def mem_address_reserve(self, nbytes: int) -> int:
         """Reserve addresses that hold no memory (cuMemAddressReserve)."""
+
     def mem_alloc(self, nbytes: int) -> int:
         """Allocate device memory; legal while a stream of this thread is capturing (cuMemAlloc)."""
+
     def mem_free(self, ptr: int) -> None:
         """Free what ``mem_alloc`` gave, once work that may use it is done (cuMemFree)."""
+
     def memcpy_htod(self, dst_ptr: int, data: bytes) -> None:
         """Copy to the device and wait; legal while a stream of this thread is capturing."""
+
     def memcpy_dtoh(self, src_ptr: int, nbytes: int) -> bytes:
         """Copy from the device and wait."""
+
     def mem_get_address_range(self, ptr: int) -> tuple[int, int] | None:
         """Return (base, nbytes) of the allocation that holds ``ptr``, or None (cuMemGetAddressRange)."""
 
     # -- streams and capture
     def stream_create(self) -> int:
         """Create a stream that does not wait for the legacy stream (cuStreamCreate)."""
+
     def stream_destroy(self, stream: int) -> None: ...
     def stream_synchronize(self, stream: int) -> None: ...
     def stream_begin_capture(self, stream: int, mode: str) -> None:
         """``mode`` is one of CAPTURE_MODES (cuStreamBeginCapture)."""
+
     def stream_end_capture(self, stream: int) -> Any:
         """Return the captured graph (cuStreamEndCapture)."""
+
+    def stream_abandon_capture(self, stream: int) -> None:
+        """End a capture whose graph nobody wants, invalidated or not; never raises for that."""
+
     def stream_is_capturing(self, stream: int) -> bool:
         """True while active *or invalidated* (cuStreamIsCapturing)."""
 
     # -- graphs
     def graph_read(self, graph: Any) -> CapturedGraph:
         """Copy nodes, parameters and edges out of a graph; child graphs are inlined."""
+
     def graph_create(self) -> Any: ...
     def graph_destroy(self, graph: Any) -> None: ...
     def kernel_node_params(self, launch: KernelLaunch, params: bytes) -> KernelNodeParams:
         """Build node parameters that own a copy of ``params``."""
+
     def graph_add_kernel_node(
         self, graph: Any, params: KernelNodeParams, attributes_of: KernelNode | None
     ) -> Any:
         """Add a kernel node without dependencies, with the attributes of a captured node."""
+
     def graph_add_empty_node(self, graph: Any) -> Any: ...
     def graph_add_dependencies(self, graph: Any, edges: list[tuple[Any, Any, Any]]) -> None:
         """Add edges (from node, to node, edge data or None) (cuGraphAddDependencies)."""
+
     def graph_node_make_device_updatable(self, node: Any) -> int:
         """Set CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE; return the device node handle."""
+
     def graph_instantiate(self, graph: Any) -> Any: ...
     def graph_upload(self, graph_exec: Any, stream: int) -> None: ...
     def graph_launch(self, graph_exec: Any, stream: int) -> None: ...

@@ -1,0 +1,65 @@
+"""graphjit: Python functions that launch GPU work, at the speed of CUDA graphs.
+
+The files, in the order of one call (imports go down this list, never up):
+
+    _graphed, _block    the decorator and the capture block: the whole flow in one function
+    inspection          what is in the caches, and why a call would miss
+    _cache              signature -> entry: look-up, insertion, eviction
+    _entry              one captured function: match a call, launch it
+    _capture            run the function under stream capture on stand-ins
+    _outputs            what it returned -> how to build that on every call
+    _externals          memory that cannot be re-pointed: listed and kept alive
+    _executable         nodes -> executable graph; patch and launch
+    _relocation         nodes + regions -> which words are addresses, and of what
+    _implicit, _watch   what the function reaches without being given it
+    _arguments          arguments -> leaves and back
+    _signature          leaves -> a key; the difference of two signatures
+    _regions            reserved addresses; the scratch plan
+    _nodes              a captured graph as plain data
+    _adapters/          one file an array library
+    _driver/            the CUDA driver: interface, cuda.bindings, simulated
+
+Only ``_driver/cuda*.py`` import cuda.bindings; only ``_adapters`` know an array library.
+"""
+
+from graphjit._block import Block, capture
+from graphjit._cache import CacheInfo
+from graphjit._graphed import GraphedFunction, caches, graphed
+from graphjit.errors import (
+    AmbiguousPointerError,
+    AnalysisError,
+    CacheGrowthWarning,
+    CaptureError,
+    CaptureInvalidatedError,
+    DriverError,
+    GraphjitError,
+    GraphjitWarning,
+    HostReadError,
+    PatchError,
+    SignatureError,
+    UnsupportedNodeError,
+    VerificationError,
+)
+
+__version__ = "0.1.0"
+__all__ = [
+    "AmbiguousPointerError",
+    "AnalysisError",
+    "Block",
+    "CacheGrowthWarning",
+    "CacheInfo",
+    "CaptureError",
+    "CaptureInvalidatedError",
+    "DriverError",
+    "GraphedFunction",
+    "GraphjitError",
+    "GraphjitWarning",
+    "HostReadError",
+    "PatchError",
+    "SignatureError",
+    "UnsupportedNodeError",
+    "VerificationError",
+    "caches",
+    "capture",
+    "graphed",
+]

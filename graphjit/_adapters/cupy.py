@@ -1,0 +1,242 @@
+"""CuPy as graphjit sees it.
+
+Input / Output: as ``_adapters/interface.py``.
+Raises: ``GraphjitError`` when no CUDA device can be used.
+Source: CuPy 13 or later; 14 for library calls under capture.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import cupy
+import numpy as np
+import optree
+from cupy.cuda import cufft, runtime
+
+from graphjit._adapters import cupy_guards
+from graphjit._adapters.cupy_capture import CaptureStream, allocator, stand_in_pointer
+from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
+from graphjit._driver.cuda import CudaDriver, cuda_driver
+
+_REFUSALS = (
+    ("calling cuBLAS API during", "CuPy refuses cuBLAS during capture"),
+    ("calling cuSOLVER API during", "CuPy refuses cuSOLVER during capture"),
+    ("calling cuSPARSE API during", "CuPy refuses cuSPARSE during capture"),
+    ("calling cuRAND API during", "CuPy refuses cuRAND during capture"),
+    ("the current stream is capturing", "CuPy refuses a synchronous call or a host copy"),
+    ("StreamCapture", "CUDA refuses a call during capture (cudaErrorStreamCapture*)"),
+    ("operation not permitted when stream is capturing", "CUDA refuses a call during capture"),
+)
+_SPARSE = ("csr_matrix", "csc_matrix", "coo_matrix", "dia_matrix")
+_thread = threading.local()
+
+
+class CupyAdapter:
+    """CuPy arrays, streams and allocators."""
+
+    name = "cupy"
+    array_types: tuple[type, ...] = (cupy.ndarray,)
+    library_modules = frozenset({"cupy", "cupyx", "cupy_backends", "numpy", "fastrlock", "cuda"})
+
+    def __init__(self) -> None:
+        _register_sparse()
+
+    def driver(self) -> CudaDriver:
+        self._ensure_context()
+        return cuda_driver(runtime.getDevice())
+
+    @staticmethod
+    def _ensure_context() -> None:
+        """Make the primary context current in a thread that has made no CUDA call yet."""
+        if not getattr(_thread, "is_ready", False):
+            runtime.setDevice(runtime.getDevice())
+            _thread.is_ready = True
+
+    def is_array(self, obj: Any) -> bool:
+        return isinstance(obj, cupy.ndarray)
+
+    def spec(self, array: Any) -> ArraySpec:
+        low = high = 0
+        if array.size:
+            low = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True) if s < 0)
+            high = array.itemsize + sum(
+                (n - 1) * s for n, s in zip(array.shape, array.strides, strict=True) if s > 0
+            )
+        return ArraySpec(
+            type(array), array.shape, array.dtype, array.strides, array.data.device_id, low, high
+        )
+
+    def key(self, array: Any) -> tuple[Any, ...]:
+        return (array.shape, array.dtype, array.strides, array.data.device_id, type(array))
+
+    def device_ptr(self, array: Any) -> int:
+        return array.data.ptr  # type: ignore[no-any-return]
+
+    def current_device(self) -> int:
+        return int(runtime.getDevice())
+
+    def current_stream(self) -> int:
+        self._ensure_context()
+        return int(cupy.cuda.get_current_stream().ptr)
+
+    def is_capturing(self) -> bool:
+        return bool(runtime.streamIsCapturing(cupy.cuda.get_current_stream().ptr))
+
+    def allocate(self, nbytes: int) -> Memory:
+        pointer = cupy.cuda.alloc(nbytes)
+        return Memory(pointer.ptr, pointer)
+
+    def make_array(self, spec: ArraySpec, memory: Memory, byte_offset: int) -> Any:
+        return _array(spec, memory.owner + byte_offset)
+
+    def view_of(self, base: Any, spec: ArraySpec, byte_offset: int) -> Any:
+        return _array(spec, base.data + byte_offset)
+
+    def stand_in(self, spec: ArraySpec, ptr: int, hooks: CaptureHooks) -> Any:
+        nbytes = spec.high - spec.low
+        pointer = stand_in_pointer(ptr + spec.low, nbytes, spec.device, hooks)
+        return _array(spec, pointer + -spec.low)
+
+    @contextmanager
+    def capturing(self, hooks: CaptureHooks, mode: str) -> Iterator[Callable[[], Any]]:
+        driver = self.driver()
+        stream = CaptureStream(non_blocking=True)
+        ended: list[Any] = []
+
+        def end_capture() -> Any:
+            ended.append(None)
+            return driver.stream_end_capture(stream.ptr)
+
+        with (
+            stream,
+            cupy.cuda.using_allocator(allocator(self.current_device(), hooks)),
+            cupy_guards.lifted(stream.ptr),
+        ):
+            driver.stream_begin_capture(stream.ptr, mode)
+            try:
+                yield end_capture
+            finally:
+                if not ended:
+                    driver.stream_abandon_capture(stream.ptr)
+
+    def explain_failure(self, error: BaseException) -> str | None:
+        text = str(error)
+        for part, reason in _REFUSALS:
+            if part in text:
+                missing = ", ".join(cupy_guards.missing())
+                cure = (
+                    f" (its guard for {missing} was not found in this version)" if missing else ""
+                )
+                return f"{reason}{cure}: {text}"
+        return None
+
+    def memory_owners(self, ptrs: Iterable[int]) -> dict[int, tuple[Any, str, bool]]:
+        owners: dict[int, tuple[Any, str, bool]] = {}
+        wanted = list(ptrs)
+        for obj in gc.get_objects():
+            if isinstance(obj, cupy.ndarray):
+                spec = self.spec(obj)
+                begin, end = obj.data.ptr + spec.low, obj.data.ptr + spec.high
+                found = (obj, f"an array {obj.dtype} {obj.shape}", True)
+            elif isinstance(obj, (cufft.Plan1d, cufft.PlanNd)):
+                area = obj.work_area
+                if not isinstance(area, cupy.cuda.MemoryPointer) or area.mem.size == 0:
+                    continue
+                begin, end = area.ptr, area.ptr + area.mem.size
+                found = (obj, "the work area of a cuFFT plan", False)
+            else:
+                continue
+            for ptr in wanted:
+                if begin <= ptr < end and not owners.get(ptr, (0, 0, False))[2]:
+                    owners[ptr] = found
+        return owners
+
+    def holders(self, ptr: int) -> str:
+        arrays = [
+            obj
+            for obj in gc.get_objects()
+            if isinstance(obj, cupy.ndarray)
+            and obj.data.mem.ptr <= ptr < obj.data.mem.ptr + max(obj.data.mem.size, 1)
+        ]
+        names = {name for array in arrays for name in _names_of(array, arrays)}
+        return " or ".join(sorted(names)[:3]) or "a library's cache"
+
+    def equal_bits(self, left: Any, right: Any) -> bool:
+        if left.shape != right.shape or left.dtype != right.dtype:
+            return False
+        return left.get().tobytes() == right.get().tobytes()
+
+    def copy(self, array: Any) -> Any:
+        return array.copy(order="K")
+
+    def assign(self, dst: Any, src: Any) -> None:
+        dst[...] = src
+
+
+def _array(spec: ArraySpec, pointer: Any) -> Any:
+    array = cupy.ndarray(spec.shape, spec.dtype, memptr=pointer, strides=spec.strides)
+    return array if spec.array_type is cupy.ndarray else array.view(type=spec.array_type)
+
+
+def _names_of(array: Any, ignored: list[Any]) -> Iterator[str]:
+    """Name what refers to an array: the key of a dictionary, the type of a container."""
+    for holder in gc.get_referrers(array):
+        if holder is ignored or isinstance(holder, type(_names_of.__code__)):
+            continue
+        if isinstance(holder, dict):
+            yield from (f"{key!r}" for key, value in holder.items() if value is array)
+        elif isinstance(holder, (list, tuple)):
+            yield f"a {type(holder).__name__} of {len(holder)} items"
+        elif hasattr(holder, "__dict__") and not isinstance(holder, cupy.ndarray):
+            for key, value in vars(holder).items():
+                if value is array:
+                    yield f"{type(holder).__qualname__}.{key}"
+
+
+@cache
+def _register_sparse() -> None:
+    """Make CuPy's sparse matrices containers of their arrays."""
+    try:
+        from cupyx.scipy import sparse
+    except ImportError:  # SciPy is not installed; then there are no sparse matrices either
+        return
+    for name in _SPARSE:
+        optree.register_pytree_node(
+            getattr(sparse, name), _take_sparse_apart, _put_sparse_together, namespace="graphjit"
+        )
+
+
+_SPARSE_ARRAYS = ("data", "indices", "indptr", "row", "col", "offsets")
+
+
+def _take_sparse_apart(matrix: Any) -> tuple[Any, Any, Any]:
+    names = tuple(n for n in _SPARSE_ARRAYS if isinstance(getattr(matrix, n, None), cupy.ndarray))
+    flags = tuple(
+        (key, value)
+        for key, value in sorted(vars(matrix).items())
+        if isinstance(value, (bool, tuple, np.dtype))
+    )
+    return [getattr(matrix, n) for n in names], (type(matrix), names, flags), names
+
+
+def _put_sparse_together(metadata: Any, children: Any) -> Any:
+    kind, names, flags = metadata
+    matrix = object.__new__(kind)
+    vars(matrix).update(flags)
+    for name, child in zip(names, children, strict=True):
+        setattr(matrix, name, child)
+    _restore_descriptor(matrix)
+    return matrix
+
+
+def _restore_descriptor(matrix: Any) -> None:
+    from cupyx import cusparse
+
+    if matrix.format in ("csr", "csc"):
+        matrix._descr = cusparse.MatDescriptor.create()

@@ -1,0 +1,121 @@
+"""Lift CuPy's refusal of library calls during capture, for graphjit's own captures only.
+
+CuPy refuses cuBLAS, cuSOLVER, cuSPARSE and cuRAND while the current stream is capturing,
+although CUDA allows most of it. Each of its four extension modules asks a C function,
+``streamIsCapturing``, through a pointer that it imported once. During a capture of graphjit's
+that pointer leads to a function that answers "no" for the capture stream in the capturing
+thread, and asks CuPy's own function in every other case; afterwards it is put back.
+
+Input: the capture stream. Output: a context in which the guards are lifted.
+Raises: nothing; a module in which the pointer is not found exactly once keeps its guard, and
+``missing()`` says so.
+Source: CuPy 14, cupy_backends/cuda/libs/{cublas,curand,cusolver,cusparse}.pyx.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+MODULES = ("cublas", "curand", "cusolver", "cusparse")
+_SIGNATURE = b"int (intptr_t, int __pyx_skip_dispatch)"
+_Guard = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ssize_t, ctypes.c_int)
+
+_capturing = threading.local()
+
+
+@cache
+def _original() -> int:
+    """Return the address of CuPy's ``streamIsCapturing``; 0 if its signature has changed."""
+    from cupy_backends.cuda.api import runtime
+
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    capsule = getattr(runtime, "__pyx_capi__", {}).get("streamIsCapturing")
+    if capsule is None:
+        return 0
+    try:
+        return get(capsule, _SIGNATURE) or 0
+    except ValueError:
+        return 0
+
+
+@cache
+def _replacement() -> tuple[Any, int]:
+    ask_cupy = _Guard(_original())
+
+    def is_capturing(stream: int, skip_dispatch: int) -> int:
+        if stream == getattr(_capturing, "stream", None):
+            return 0
+        return int(ask_cupy(stream, skip_dispatch))
+
+    function = _Guard(is_capturing)
+    return function, ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _writable_segments(path: Path) -> list[tuple[int, int]]:
+    """Return the mapped data of a shared library: its own pages and the zero pages behind them."""
+    segments: list[tuple[int, int]] = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        fields = line.split()
+        begin, end = (int(x, 16) for x in fields[0].split("-"))
+        own = len(fields) >= 6 and fields[5] == str(path)
+        behind = len(fields) < 6 and bool(segments) and begin == segments[-1][1]
+        if "w" in fields[1] and (own or behind):
+            segments.append((begin, end))
+    return segments
+
+
+@cache
+def _slots() -> dict[str, int]:
+    """Find the address of each module's pointer; modules without exactly one are left out."""
+    original = _original()
+    if not original or not Path("/proc/self/maps").exists():
+        return {}
+    wanted = struct.pack("<Q", original)
+    slots: dict[str, int] = {}
+    for name in MODULES:
+        module = importlib.import_module(f"cupy_backends.cuda.libs.{name}")
+        found: list[int] = []
+        for begin, end in _writable_segments(Path(module.__file__ or "").resolve()):
+            data = ctypes.string_at(begin, end - begin)
+            at = data.find(wanted)
+            while at >= 0:
+                if at % 8 == 0:
+                    found.append(begin + at)
+                at = data.find(wanted, at + 1)
+        if len(found) == 1:
+            slots[name] = found[0]
+    return slots
+
+
+def missing() -> tuple[str, ...]:
+    """Return the libraries whose guard cannot be lifted with this version of CuPy."""
+    return tuple(name for name in MODULES if name not in _slots())
+
+
+@contextmanager
+def lifted(stream: int) -> Iterator[None]:
+    """Lift the guards for one capture stream in this thread."""
+    slots = _slots()
+    if not slots:
+        yield
+        return
+    _, address = _replacement()
+    original = _original()
+    _capturing.stream = stream
+    for slot in slots.values():
+        ctypes.c_uint64.from_address(slot).value = address
+    try:
+        yield
+    finally:
+        for slot in slots.values():
+            ctypes.c_uint64.from_address(slot).value = original
+        _capturing.stream = None

@@ -1,0 +1,161 @@
+"""What a captured function returned -> how to build the same thing on every call.
+
+Input: the leaves of the returned value, made of stand-ins.
+Output: ``OutputPlan``: for each leaf where its memory comes from; sizes in bytes.
+Raises: ``CaptureError`` for a leaf that cannot be built again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphjit._adapters.interface import Adapter, ArraySpec, Memory
+from graphjit._arguments import flatten, unflatten
+from graphjit._capture import Capture
+from graphjit._regions import Region
+from graphjit._watch import VALUE_TYPES
+from graphjit.errors import CaptureError
+
+
+@dataclass(frozen=True, slots=True)
+class FreshOutput:
+    """An array in memory of its own."""
+
+    memory: int
+    byte_offset: int
+    spec: ArraySpec
+
+    def build(self, adapter: Adapter, memories: Sequence[Memory], arrays: Sequence[Any]) -> Any:
+        return adapter.make_array(self.spec, memories[self.memory], self.byte_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class SameOutput:
+    """An argument, or an implicit argument, itself."""
+
+    array: int
+
+    def build(self, adapter: Adapter, memories: Sequence[Memory], arrays: Sequence[Any]) -> Any:
+        return arrays[self.array]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOutput:
+    """A view of an argument or of an implicit argument."""
+
+    array: int
+    byte_offset: int
+    spec: ArraySpec
+
+    def build(self, adapter: Adapter, memories: Sequence[Memory], arrays: Sequence[Any]) -> Any:
+        return adapter.view_of(arrays[self.array], self.spec, self.byte_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class StaticOutput:
+    """A value that does not depend on the contents of arrays."""
+
+    value: Any
+
+    def build(self, adapter: Adapter, memories: Sequence[Memory], arrays: Sequence[Any]) -> Any:
+        return self.value.copy() if isinstance(self.value, np.ndarray) else self.value
+
+
+Output = FreshOutput | SameOutput | ViewOutput | StaticOutput
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlan:
+    """The returned value, leaf by leaf, and the memory that it needs."""
+
+    leaves: tuple[Output, ...]
+    tree: Any
+    regions: tuple[Region, ...]
+    """Regions that need memory of their own, in the order of ``FreshOutput.memory``."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of fresh memory for one call."""
+        return sum(region.nbytes for region in self.regions)
+
+    def build(self, adapter: Adapter, memories: Sequence[Memory], arrays: Sequence[Any]) -> Any:
+        """Return what the function would have returned."""
+        if len(self.leaves) == 1 and self.tree is None:
+            return self.leaves[0].build(adapter, memories, arrays)
+        built = [leaf.build(adapter, memories, arrays) for leaf in self.leaves]
+        return unflatten(self.tree, built)
+
+
+def plan_outputs(
+    capture: Capture, result: Any, given: Sequence[Any], objects: Sequence[Any]
+) -> OutputPlan:
+    """Plan the outputs.
+
+    Parameters
+    ----------
+    capture : Capture
+        The capture that ``result`` came from.
+    result : object
+        What the function returned on stand-ins.
+    given : sequence of arrays
+        The arrays the function worked on: stand-ins of arguments, then implicit arguments.
+    objects : sequence
+        Non-array arguments, which may be returned as they are.
+    """
+    adapter = capture.adapter
+    leaves, tree = flatten(result, adapter.is_array)
+    regions: list[Region] = []
+    planned: list[Output] = []
+    for leaf in leaves:
+        if adapter.is_array(leaf):
+            planned.append(_plan_array(capture, leaf, given, regions))
+        elif isinstance(leaf, VALUE_TYPES) or any(leaf is o for o in objects):
+            planned.append(StaticOutput(leaf))
+        else:
+            raise CaptureError(
+                f"{capture.function} returns a {type(leaf).__qualname__}, which graphjit cannot "
+                f"build anew for each call. Return arrays, numbers and containers of them, or "
+                f"register the class as a pytree with optree in the namespace 'graphjit'."
+            )
+    single = len(leaves) == 1 and leaves[0] is result
+    return OutputPlan(tuple(planned), None if single else tree, tuple(regions))
+
+
+def _plan_array(capture: Capture, leaf: Any, given: Sequence[Any], regions: list[Region]) -> Output:
+    adapter = capture.adapter
+    for i, array in enumerate(given):
+        if leaf is array:
+            return SameOutput(i)
+    spec, ptr = adapter.spec(leaf), adapter.device_ptr(leaf)
+    if not capture.owns(ptr) and spec.high > spec.low:
+        return _plan_real_view(capture, spec, ptr, given)
+    region = capture.regions.find(ptr)
+    if region is None:
+        raise CaptureError(
+            f"{capture.function} returns an array {spec.dtype} {spec.shape} that was made in "
+            f"another capture; return one that this call made"
+        )
+    if region.argument is not None:
+        base = given[region.argument]
+        return ViewOutput(region.argument, ptr - adapter.device_ptr(base), spec)
+    if not any(r is region for r in regions):
+        regions.append(region)
+    memory = next(i for i, r in enumerate(regions) if r is region)
+    return FreshOutput(memory, ptr - region.ptr, spec)
+
+
+def _plan_real_view(capture: Capture, spec: ArraySpec, ptr: int, given: Sequence[Any]) -> Output:
+    adapter = capture.adapter
+    for i, array in enumerate(given):
+        base, base_ptr = adapter.spec(array), adapter.device_ptr(array)
+        if base_ptr + base.low <= ptr + spec.low and ptr + spec.high <= base_ptr + base.high:
+            return ViewOutput(i, ptr - base_ptr, spec)
+    raise CaptureError(
+        f"{capture.function} returns an array {spec.dtype} {spec.shape} that it neither made "
+        f"nor was given, and that no global, closure variable or attribute named in its code "
+        f"holds. Pass the array as an argument."
+    )

@@ -1,0 +1,218 @@
+"""What is in the caches: entries, counts, and why a call would or would not hit.
+
+Input: cache entries. Output: ``EntryInfo`` and ``Explanation``, plain data that prints as a
+table; sizes in bytes, times in microseconds.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from graphjit._arguments import ArgumentReader, Call
+from graphjit._externals import External
+from graphjit._signature import Signature
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from graphjit._cache import Cache, CacheInfo
+    from graphjit._entry import CacheEntry
+
+__all__ = ["CacheInfo", "EntryInfo", "Explanation", "External", "Signature", "table"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "CacheInfo":  # defined beside the cache, which needs this module
+        from graphjit._cache import CacheInfo
+
+        return CacheInfo
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryInfo:
+    """One cache entry as plain data.
+
+    Attributes
+    ----------
+    signature : Signature
+        What it was captured for.
+    hits, patches, launches : int
+        Calls served, times its addresses were rewritten, graph launches.
+    nodes : dict of str to int
+        Captured nodes by kind; copies and fills are launched as kernels.
+    relocations : int
+        Addresses that are rewritten.
+    patch_kind : str
+        ``"device"``, ``"host"`` or ``"none"``.
+    scratch_nbytes, output_nbytes : int
+        Memory taken from the caller's allocator for each call.
+    constant_nbytes, external_nbytes, table_nbytes : int
+        Memory held between calls: constants made of host data, memory of libraries that
+        cannot be re-pointed, and the patch table.
+    externals : tuple of External
+        That memory, with its holder.
+    implicit : tuple of str
+        Paths of the arrays reached through closures, globals and attributes.
+    capture_us, instantiate_us : float
+        Time that the first call took beyond the eager call.
+    last_use : datetime.datetime
+    """
+
+    signature: Signature
+    hits: int
+    patches: int
+    launches: int
+    nodes: dict[str, int]
+    relocations: int
+    patch_kind: str
+    scratch_nbytes: int
+    output_nbytes: int
+    constant_nbytes: int
+    external_nbytes: int
+    table_nbytes: int
+    externals: tuple[External, ...]
+    implicit: tuple[str, ...]
+    capture_us: float
+    instantiate_us: float
+    last_use: datetime.datetime
+
+    def __str__(self) -> str:
+        nodes = ", ".join(f"{n} {kind}" for kind, n in self.nodes.items()) or "no nodes"
+        return (
+            f"{self.signature}\n"
+            f"  {nodes}; {self.relocations} relocations, {self.patch_kind} patch; "
+            f"{self.hits} hits, {self.patches} patches, {self.launches} launches\n"
+            f"  per call: {self.output_nbytes} bytes of outputs, {self.scratch_nbytes} of scratch; "
+            f"held: {self.constant_nbytes} of constants, {self.external_nbytes} external, "
+            f"{self.table_nbytes} of patch table"
+        )
+
+
+def describe_entry(entry: CacheEntry) -> EntryInfo:
+    """Copy an entry's facts."""
+    executable = entry.executable
+    return EntryInfo(
+        signature=entry.signature,
+        hits=entry.n_hits,
+        patches=executable.n_patches,
+        launches=executable.n_launches,
+        nodes=dict(entry.node_counts),
+        relocations=len(entry.plan.relocations) + len(entry.plan.words),
+        patch_kind=executable.patch_kind,
+        scratch_nbytes=entry.scratch_nbytes,
+        output_nbytes=entry.outputs.nbytes,
+        constant_nbytes=entry.constant_nbytes,
+        external_nbytes=sum(e.nbytes for e in entry.externals),
+        table_nbytes=executable.table_nbytes,
+        externals=tuple(entry.externals),
+        implicit=tuple(entry.watch.array_paths()),
+        capture_us=entry.capture_us,
+        instantiate_us=entry.instantiate_us,
+        last_use=datetime.datetime.fromtimestamp(entry.last_use),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Whether a call would hit.
+
+    Attributes
+    ----------
+    hit : bool
+    differences : tuple of str
+        For a miss: what differs from the closest entry, by path.
+    closest : Signature or None
+        Signature of that entry; None if the cache is empty.
+    refusal : str or None
+        Why calls of this signature run eagerly, if they do.
+    """
+
+    hit: bool
+    differences: tuple[str, ...]
+    closest: Signature | None
+    refusal: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.hit
+
+    def __str__(self) -> str:
+        if self.hit:
+            return "hit"
+        if self.refusal is not None:
+            return f"runs eagerly: {self.refusal}"
+        if self.closest is None:
+            return "miss: nothing has been captured yet"
+        return "miss: " + "; ".join(self.differences)
+
+
+def explain_call(reader: ArgumentReader, cache: Cache, call: Call) -> Explanation:
+    """Compare a call with the entries of a cache."""
+    if cache.find(call) is not None:
+        return Explanation(True, (), None)
+    refusal = cache.refusal(call.key)
+    signature = reader.describe(call, [call.adapter.spec(array) for array in call.arrays])
+    best: tuple[list[str], CacheEntry] | None = None
+    for entry in cache.entries():
+        lines = entry.signature.difference(signature)
+        if best is None or len(lines) < len(best[0]):
+            best = (lines, entry)
+    if best is None:
+        return Explanation(False, (), None, refusal)
+    lines, entry = best
+    if not lines:
+        changed = entry.watch.first_change()
+        lines = [f"{changed}: is not what it was"] if changed else ["memory is shared differently"]
+    return Explanation(False, tuple(lines), entry.signature, refusal)
+
+
+def table(entries: Sequence[EntryInfo]) -> Table:
+    """Lay entries out as a rich table.
+
+    Parameters
+    ----------
+    entries : sequence of EntryInfo
+        What ``fn.cache_entries()`` returned.
+
+    Returns
+    -------
+    rich.table.Table
+        Print it with ``rich.print``.
+    """
+    from rich.table import Table
+
+    result = Table(title="graphjit cache entries")
+    columns = (
+        "signature",
+        "hits",
+        "nodes",
+        "relocations",
+        "patch",
+        "scratch B",
+        "output B",
+        "constant B",
+        "external B",
+        "capture us",
+        "instantiate us",
+    )
+    for column in columns:
+        result.add_column(column, justify="left" if column in ("signature", "patch") else "right")
+    for e in entries:
+        values = (
+            e.signature,
+            e.hits,
+            sum(e.nodes.values()),
+            e.relocations,
+            e.patch_kind,
+            e.scratch_nbytes,
+            e.output_nbytes,
+            e.constant_nbytes,
+            e.external_nbytes,
+            round(e.capture_us),
+            round(e.instantiate_us),
+        )
+        result.add_row(*(str(value) for value in values))
+    return result
