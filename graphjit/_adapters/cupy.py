@@ -17,7 +17,7 @@ from typing import Any
 import cupy
 import numpy as np
 import optree
-from cupy.cuda import cufft, runtime
+from cupy.cuda import runtime
 
 from graphjit._adapters import cupy_guards
 from graphjit._adapters.cupy_capture import CaptureStream, allocator, stand_in_pointer
@@ -144,8 +144,8 @@ class CupyAdapter:
                 spec = self.spec(obj)
                 begin, end = obj.data.ptr + spec.low, obj.data.ptr + spec.high
                 found = (obj, f"an array {obj.dtype} {obj.shape}", True)
-            elif isinstance(obj, (cufft.Plan1d, cufft.PlanNd)):
-                area = obj.work_area
+            elif type(obj).__module__ == "cupy.cuda.cufft":  # loaded lazily: not imported here
+                area = getattr(obj, "work_area", None)
                 if not isinstance(area, cupy.cuda.MemoryPointer) or area.mem.size == 0:
                     continue
                 begin, end = area.ptr, area.ptr + area.mem.size

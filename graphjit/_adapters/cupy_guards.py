@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import struct
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 MODULES = ("cublas", "curand", "cusolver", "cusparse")
+_PACKAGE = "cupy_backends.cuda.libs."
 _SIGNATURE = b"int (intptr_t, int __pyx_skip_dispatch)"
 _Guard = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ssize_t, ctypes.c_int)
 
@@ -74,31 +76,42 @@ def _writable_segments(path: Path) -> list[tuple[int, int]]:
 
 
 @cache
-def _slots() -> dict[str, int]:
-    """Find the address of each module's pointer; modules without exactly one are left out."""
-    original = _original()
-    if not original or not Path("/proc/self/maps").exists():
-        return {}
-    wanted = struct.pack("<Q", original)
-    slots: dict[str, int] = {}
-    for name in MODULES:
-        module = importlib.import_module(f"cupy_backends.cuda.libs.{name}")
-        found: list[int] = []
-        for begin, end in _writable_segments(Path(module.__file__ or "").resolve()):
-            data = ctypes.string_at(begin, end - begin)
-            at = data.find(wanted)
-            while at >= 0:
-                if at % 8 == 0:
-                    found.append(begin + at)
-                at = data.find(wanted, at + 1)
-        if len(found) == 1:
-            slots[name] = found[0]
-    return slots
+def _slot(name: str) -> int:
+    """Find the address of a module's pointer; 0 if there is not exactly one."""
+    module = sys.modules[_PACKAGE + name]
+    wanted = struct.pack("<Q", _original())
+    found: list[int] = []
+    for begin, end in _writable_segments(Path(module.__file__ or "").resolve()):
+        data = ctypes.string_at(begin, end - begin)
+        at = data.find(wanted)
+        while at >= 0:
+            if at % 8 == 0:
+                found.append(begin + at)
+            at = data.find(wanted, at + 1)
+    return found[0] if len(found) == 1 else 0
+
+
+def _slots() -> list[int]:
+    """Find the pointers of the modules that are loaded: CuPy loads them at their first use."""
+    if not _original() or not Path("/proc/self/maps").exists():
+        return []
+    found = (_slot(name) for name in MODULES if _PACKAGE + name in sys.modules)
+    return [slot for slot in found if slot]
 
 
 def missing() -> tuple[str, ...]:
     """Return the libraries whose guard cannot be lifted with this version of CuPy."""
-    return tuple(name for name in MODULES if name not in _slots())
+    if not _original():
+        return MODULES
+    return tuple(name for name in MODULES if not (_is_loaded(name) and _slot(name)))
+
+
+def _is_loaded(name: str) -> bool:
+    try:
+        importlib.import_module(_PACKAGE + name)
+    except ImportError:  # the CUDA library is not installed
+        return False
+    return True
 
 
 @contextmanager
@@ -111,11 +124,11 @@ def lifted(stream: int) -> Iterator[None]:
     _, address = _replacement()
     original = _original()
     _capturing.stream = stream
-    for slot in slots.values():
+    for slot in slots:
         ctypes.c_uint64.from_address(slot).value = address
     try:
         yield
     finally:
-        for slot in slots.values():
+        for slot in slots:
             ctypes.c_uint64.from_address(slot).value = original
         _capturing.stream = None

@@ -46,7 +46,6 @@ def test_exported_names_are_documented(module_name):
     """docs/api has a directive for each exported name, or one for all of the module's."""
     directives = api_directives()
     modules = {target: options for kind, target, options in directives if kind == "module"}
-    assert module_name in modules
     single = {target.rstrip("()") for kind, target, _ in directives if kind != "module"}
     documented = single | {
         f"{target}.{name}"
