@@ -154,7 +154,7 @@ def capture(
     block = Block(inputs)
     call = block._reader.read((), dict(inputs))
     signature = block._reader.describe(call, [call.adapter.spec(a) for a in call.arrays])
-    setup = Setup(call, [], new_capture(call.adapter, "the capture block"))
+    setup = Setup(call, [], new_capture(call.adapter, "the capture block", {}))
     options = EntryOptions(outputs, patch, mode, is_block=True)
     with capturing(setup.capture, mode) as captured:
         args, _ = call.rebuild(setup.stand_ins)

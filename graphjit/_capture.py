@@ -60,6 +60,7 @@ class Capture:
     driver: Driver
     function: str
     regions: Regions
+    hints: dict[str, Any] = field(default_factory=dict)
     constants: list[Constant] = field(default_factory=list)
     failure: Exception | None = None
     is_open: bool = True
@@ -136,10 +137,14 @@ def _exclusive(capture: Capture) -> Iterator[None]:
                 gc.enable()
 
 
-def new_capture(adapter: Adapter, function: str) -> Capture:
+class CaptureRetryError(Exception):
+    """The adapter has learned from a failed attempt and asks for another; never seen by users."""
+
+
+def new_capture(adapter: Adapter, function: str, hints: dict[str, Any]) -> Capture:
     """Prepare a capture: nothing is reserved or begun before the first region."""
     driver = adapter.driver()
-    return Capture(adapter, driver, function, Regions(reserved_range(driver)))
+    return Capture(adapter, driver, function, Regions(reserved_range(driver)), hints)
 
 
 def make_stand_ins(
@@ -204,6 +209,8 @@ def _captured_by_stream(captured: Captured, mode: str) -> Iterator[Captured]:
                 raise capture.failure  # the function caught it; its value was never read
             captured.graph_handle = end_capture()
     except Exception as error:
+        if capture.failure is None and capture.adapter.adjust(error, capture):
+            raise CaptureRetryError from error
         raised = _explain(capture, error)
         if raised is error:
             raise

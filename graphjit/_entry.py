@@ -21,6 +21,7 @@ from graphjit._arguments import Call, alias_pattern
 from graphjit._capture import (
     Capture,
     Captured,
+    CaptureRetryError,
     capturing,
     find_escaped,
     make_stand_ins,
@@ -42,6 +43,13 @@ from graphjit._relocation import (
 from graphjit._signature import Signature
 from graphjit._watch import Watch
 from graphjit.errors import CaptureError
+
+
+_CHANGES = (
+    "{function} cannot be captured: it changes {path}. A graph launch runs no Python, so that "
+    "later calls would not change it. Return the value instead, or use "
+    "@graphed(on_unsupported='eager') to run the function uncaptured."
+)
 
 
 @dataclass(slots=True)
@@ -136,23 +144,28 @@ def build_entry(
         raise CaptureError(
             f"{name} cannot be captured: {watch.first_change()} changes while nobody calls it"
         )
-    setup = Setup(call, implicit, new_capture(call.adapter, name))
     snapshot = watch.snapshot()
-    try:
-        with capturing(setup.capture, options.mode) as captured:
-            args, kwargs = call.rebuild(setup.stand_ins)
-            captured.result = fn(*args, **kwargs)
-        del args, kwargs
-        if changed := snapshot.changes():
-            raise CaptureError(
-                f"{name} cannot be captured: it changes {changed[0]}. A graph launch runs no "
-                f"Python, so that later calls would not change it. Return the value instead, or "
-                f"use @graphed(on_unsupported='eager') to run the function uncaptured."
-            )
-        return finish(captured, setup, signature, watch, options)
-    except BaseException:
-        snapshot.restore()
-        raise
+    hints: dict[str, Any] = {}
+    while True:
+        try:
+            setup = Setup(call, implicit, new_capture(call.adapter, name, hints))
+            captured = _capture_function(fn, setup, options)
+            if changed := snapshot.changes():
+                captured.close()
+                raise CaptureError(_CHANGES.format(function=name, path=changed[0]))
+            return finish(captured, setup, signature, watch, options)
+        except CaptureRetryError:
+            snapshot.restore()
+        except BaseException:
+            snapshot.restore()
+            raise
+
+
+def _capture_function(fn: Callable[..., Any], setup: Setup, options: EntryOptions) -> Captured:
+    with capturing(setup.capture, options.mode) as captured:
+        args, kwargs = setup.call.rebuild(setup.stand_ins)
+        captured.result = fn(*args, **kwargs)
+    return captured
 
 
 class Setup:

@@ -207,7 +207,9 @@ class _Walker:
         in_library = self._in_library(value)
         for name, attribute in _attributes(value):
             mentioned = name == "__wrapped__" or (name in self.names and not in_library)
-            if mentioned or self._holds_arrays(attribute):
+            # The parts of a library's object are the library's, such as a generator's state.
+            is_part = in_library and _top(type(attribute).__module__) in self.adapter.library_modules
+            if mentioned or is_part or self._holds_arrays(attribute):
                 self.walk(index, watch.Attribute(name), f"{path}.{name}", attribute)
         if not in_library and not isinstance(value, (type, types.ModuleType)):
             self._walk_class(type(value))

@@ -20,19 +20,24 @@ import optree
 from cupy.cuda import runtime
 
 from graphjit._adapters import cupy_guards
-from graphjit._adapters.cupy_capture import CaptureStream, allocator, stand_in_pointer
+from graphjit._adapters.cupy_capture import (
+    Allocator,
+    CaptureStream,
+    adjust,
+    back_with_memory,
+    captured_streams,
+    stand_in_pointer,
+    take_memory_away,
+)
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
 from graphjit._driver.cuda import CudaDriver, cuda_driver
 
-_REFUSALS = (
-    ("calling cuBLAS API during", "CuPy refuses cuBLAS during capture"),
-    ("calling cuSOLVER API during", "CuPy refuses cuSOLVER during capture"),
-    ("calling cuSPARSE API during", "CuPy refuses cuSPARSE during capture"),
-    ("calling cuRAND API during", "CuPy refuses cuRAND during capture"),
-    ("the current stream is capturing", "CuPy refuses a synchronous call or a host copy"),
-    ("StreamCapture", "CUDA refuses a call during capture (cudaErrorStreamCapture*)"),
-    ("operation not permitted when stream is capturing", "CUDA refuses a call during capture"),
-)
+_SPELLED = {
+    "cublas": "cuBLAS",
+    "curand": "cuRAND",
+    "cusolver": "cuSOLVER",
+    "cusparse": "cuSPARSE",
+}
 _SPARSE = ("csr_matrix", "csc_matrix", "coo_matrix", "dia_matrix")
 _thread = threading.local()
 
@@ -100,6 +105,7 @@ class CupyAdapter:
 
     def stand_in(self, spec: ArraySpec, ptr: int, hooks: CaptureHooks) -> Any:
         nbytes = spec.high - spec.low
+        back_with_memory(ptr + spec.low, nbytes, hooks, self.driver())
         pointer = stand_in_pointer(ptr + spec.low, nbytes, spec.device, hooks)
         return _array(spec, pointer + -spec.low)
 
@@ -107,33 +113,44 @@ class CupyAdapter:
     def capturing(self, hooks: CaptureHooks, mode: str) -> Iterator[Callable[[], Any]]:
         driver = self.driver()
         stream = CaptureStream(non_blocking=True)
+        _release_staging_buffers()
         ended: list[Any] = []
-
-        def end_capture() -> Any:
-            ended.append(None)
-            return driver.stream_end_capture(stream.ptr)
-
         with (
             stream,
-            cupy.cuda.using_allocator(allocator(self.current_device(), hooks)),
+            captured_streams(stream) as join,
+            cupy.cuda.using_allocator(Allocator(self.current_device(), hooks, driver)),
             cupy_guards.lifted(stream.ptr),
         ):
+
+            def end_capture() -> Any:
+                join()
+                ended.append(None)
+                return driver.stream_end_capture(stream.ptr)
+
             driver.stream_begin_capture(stream.ptr, mode)
             try:
                 yield end_capture
             finally:
                 if not ended:
                     driver.stream_abandon_capture(stream.ptr)
+                take_memory_away(hooks, driver)
+
+    def adjust(self, error: BaseException, hooks: CaptureHooks) -> bool:
+        return adjust(error, hooks.hints)
 
     def explain_failure(self, error: BaseException) -> str | None:
-        text = str(error)
-        for part, reason in _REFUSALS:
-            if part in text:
-                missing = ", ".join(cupy_guards.missing())
-                cure = (
-                    f" (its guard for {missing} was not found in this version)" if missing else ""
-                )
-                return f"{reason}{cure}: {text}"
+        text = f"{type(error).__name__}: {error}"
+        if "D2H transfers are disallowed" in text:
+            return f"CuPy refuses to read device memory on the host ({text})"
+        for library in cupy_guards.MODULES:
+            if f"calling {_SPELLED[library]} API during stream capture" in text:
+                why = "" if library in cupy_guards.LIFTED else f" {cupy_guards.NOT_LIFTED}"
+                return f"CuPy refuses {_SPELLED[library]} during capture{why} ({text})"
+        # The same call has just succeeded outside of a capture: the library objects to that.
+        if type(error).__module__.startswith(("cupy_backends.", "cupy.cuda.")) or (
+            "the current stream is capturing" in text or "cudaError" in text
+        ):
+            return f"CUDA or a library of it refuses a call during capture ({text})"
         return None
 
     def memory_owners(self, ptrs: Iterable[int]) -> dict[int, tuple[Any, str, bool]]:
@@ -177,6 +194,15 @@ class CupyAdapter:
 
     def assign(self, dst: Any, src: Any) -> None:
         dst[...] = src
+
+
+def _release_staging_buffers() -> None:
+    """Let CuPy forget host copies in flight: it would query their events during the capture."""
+    try:
+        runtime.deviceSynchronize()
+    except runtime.CUDARuntimeError:
+        return  # another thread captures in global mode; the capture may still succeed
+    cupy.cuda.alloc_pinned_memory(1)
 
 
 def _array(spec: ArraySpec, pointer: Any) -> Any:

@@ -10,12 +10,17 @@ cupy/cuda/stream.pyx.
 from __future__ import annotations
 
 import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import cupy
 from cupy.cuda import memory as cupy_memory
+from cupy.cuda import runtime
 
 from graphjit._adapters.interface import CaptureHooks
+from graphjit._driver.cuda import CudaDriver
 
 
 class StandInMemory(cupy_memory.BaseMemory):  # type: ignore[misc]
@@ -60,11 +65,11 @@ class StandInPointer(cupy_memory.MemoryPointer):  # type: ignore[misc]
         if size:
             host_ptr = mem if isinstance(mem, int) else mem.value
             source_ptr = self.hooks.upload_constant(ctypes.string_at(host_ptr, size))
-            cupy.cuda.runtime.memcpyAsync(
+            runtime.memcpyAsync(
                 self.ptr,
                 source_ptr,
                 size,
-                cupy.cuda.runtime.memcpyDeviceToDevice,
+                runtime.memcpyDeviceToDevice,
                 cupy.cuda.get_current_stream().ptr,
             )
 
@@ -94,25 +99,127 @@ class CaptureEvent(cupy.cuda.Event):  # type: ignore[misc]
 
 
 class CaptureStream(cupy.cuda.Stream):  # type: ignore[misc]
-    """The stream under capture. Waiting for it is allowed: what follows is ordered anyway."""
-
-    def synchronize(self) -> None:
-        pass
+    """The stream under capture."""
 
     def record(self, event: Any = None) -> Any:
         return super().record(CaptureEvent(disable_timing=True) if event is None else event)
 
 
-def allocator(device: int, hooks: CaptureHooks) -> Any:
-    """Return a CuPy allocator that hands out reserved addresses."""
+class Allocator:
+    """A CuPy allocator that hands out reserved addresses.
 
-    def allocate(nbytes: int) -> StandInPointer:
-        memory = StandInMemory(hooks.allocate(nbytes), nbytes, device, hooks, True)
-        return StandInPointer(memory, 0)
+    CuPy takes a plain ``MemoryPointer``, and nothing derived from it, for the workspace of a
+    reduction in two passes; nothing tells that request from others, so that a capture that
+    fails for this reason is repeated with plain pointers for that size.
+    """
 
-    return allocate
+    def __init__(self, device: int, hooks: CaptureHooks, driver: CudaDriver) -> None:
+        self.device = device
+        self.hooks = hooks
+        self.driver = driver
+        self.n_calls = 0
+
+    def __call__(self, nbytes: int) -> Any:
+        hints = self.hooks.hints
+        ptr = self.hooks.allocate(nbytes)
+        back_with_memory(ptr, nbytes, self.hooks, self.driver)
+        memory = StandInMemory(ptr, nbytes, self.device, self.hooks, True)
+        hints["last"] = (self.n_calls, nbytes)
+        self.n_calls += 1
+        is_plain = nbytes in hints.get("plain", ()) and self.n_calls - 1 not in hints.get(
+            "rich", ()
+        )
+        return (cupy_memory.MemoryPointer if is_plain else StandInPointer)(memory, 0)
+
+
+def back_with_memory(ptr: int, nbytes: int, hooks: CaptureHooks, driver: CudaDriver) -> None:
+    """If an earlier attempt has shown that a library looks, put a page behind the addresses."""
+    if hooks.hints.get("backed"):
+        hooks.hints.setdefault("mapped", []).append(driver.mem_map(ptr, nbytes))
+
+
+def take_memory_away(hooks: CaptureHooks, driver: CudaDriver) -> None:
+    """Undo ``back_with_memory``."""
+    for ptr, nbytes in hooks.hints.pop("mapped", ()):
+        driver.mem_unmap(ptr, nbytes)
+
+
+def adjust(error: BaseException, hints: dict[str, Any]) -> bool:
+    """Learn what the next attempt has to do otherwise; False if nothing comes to mind."""
+    text = str(error)
+    call, nbytes = hints.get("last", (-1, -1))
+    if isinstance(error, AssertionError) and StandInPointer.__name__ in text:
+        return _learn(hints, "plain", nbytes)
+    if "H2D transfers are disallowed" in text:
+        return _learn(hints, "rich", call)
+    if "cudaErrorInvalidValue" in text and not hints.get("backed"):
+        hints["backed"] = True
+        return True
+    if "StreamCaptureUnsupported" in text or "StreamCaptureInvalidated" in text:
+        # Another thread's host copies may have made CuPy query an event in this one.
+        hints["disturbed"] = hints.get("disturbed", 0) + 1
+        return threading.active_count() > 1 and hints["disturbed"] <= 2
+    return False
+
+
+def _learn(hints: dict[str, Any], kind: str, value: int) -> bool:
+    known = hints.setdefault(kind, set())
+    is_new = value not in known
+    known.add(value)
+    return is_new
 
 
 def stand_in_pointer(ptr: int, nbytes: int, device: int, hooks: CaptureHooks) -> StandInPointer:
     """Return a pointer for a stand-in of an argument."""
     return StandInPointer(StandInMemory(ptr, nbytes, device, hooks, False), 0)
+
+
+_BaseStream = cupy.cuda.Stream.__mro__[1]
+
+
+@contextmanager
+def captured_streams(main: CaptureStream) -> Iterator[Callable[[], None]]:
+    """Make every stream that the function switches to a branch of the capture.
+
+    Work on a stream outside the capture would run at once, on addresses that hold nothing.
+    ``with stream`` therefore forks it off the current stream; waiting for a stream, which the
+    host cannot do now, orders the other streams behind it. The value joins all branches.
+    """
+    thread = threading.get_ident()
+    branches: list[Any] = []
+    plain = {name: vars(_BaseStream)[name] for name in ("__enter__", "use", "synchronize")}
+
+    def fork(stream: Any) -> None:
+        if threading.get_ident() == thread and not runtime.streamIsCapturing(stream.ptr):
+            stream.wait_event(cupy.cuda.get_current_stream().record())
+            branches.append(stream)
+
+    def enter(self: Any) -> Any:
+        fork(self)
+        return plain["__enter__"](self)
+
+    def use(self: Any) -> Any:
+        fork(self)
+        return plain["use"](self)
+
+    def synchronize(self: Any) -> None:
+        if threading.get_ident() != thread or not runtime.streamIsCapturing(self.ptr):
+            plain["synchronize"](self)
+            return
+        event = self.record()
+        for other in (main, *branches):
+            if other is not self:
+                other.wait_event(event)
+
+    def join() -> None:
+        for branch in branches:
+            main.wait_event(branch.record())
+
+    changed = {"__enter__": enter, "use": use, "synchronize": synchronize}
+    for name, function in changed.items():
+        setattr(_BaseStream, name, function)
+    try:
+        yield join
+    finally:
+        for name, function in plain.items():
+            setattr(_BaseStream, name, function)

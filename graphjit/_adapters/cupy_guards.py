@@ -2,7 +2,8 @@
 
 CuPy refuses cuBLAS, cuSOLVER, cuSPARSE and cuRAND while the current stream is capturing,
 although CUDA allows most of it. Each of its four extension modules asks a C function,
-``streamIsCapturing``, through a pointer that it imported once. During a capture of graphjit's
+``streamIsCapturing``, through a pointer that it imported once. The refusal of cuRAND stays:
+it keeps a part of its generators' state on the host. During a capture of graphjit's
 that pointer leads to a function that answers "no" for the capture stream in the capturing
 thread, and asks CuPy's own function in every other case; afterwards it is put back.
 
@@ -26,6 +27,11 @@ from pathlib import Path
 from typing import Any
 
 MODULES = ("cublas", "curand", "cusolver", "cusparse")
+LIFTED = ("cublas", "cusolver", "cusparse")
+NOT_LIFTED = (
+    "because the host keeps part of the generator's state, which a graph would freeze; use "
+    "cupy.random.default_rng(), whose state is on the device"
+)
 _PACKAGE = "cupy_backends.cuda.libs."
 _SIGNATURE = b"int (intptr_t, int __pyx_skip_dispatch)"
 _Guard = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ssize_t, ctypes.c_int)
@@ -95,15 +101,15 @@ def _slots() -> list[int]:
     """Find the pointers of the modules that are loaded: CuPy loads them at their first use."""
     if not _original() or not Path("/proc/self/maps").exists():
         return []
-    found = (_slot(name) for name in MODULES if _PACKAGE + name in sys.modules)
+    found = (_slot(name) for name in LIFTED if _PACKAGE + name in sys.modules)
     return [slot for slot in found if slot]
 
 
 def missing() -> tuple[str, ...]:
     """Return the libraries whose guard cannot be lifted with this version of CuPy."""
     if not _original():
-        return MODULES
-    return tuple(name for name in MODULES if not (_is_loaded(name) and _slot(name)))
+        return LIFTED
+    return tuple(name for name in LIFTED if not (_is_loaded(name) and _slot(name)))
 
 
 def _is_loaded(name: str) -> bool:

@@ -43,6 +43,9 @@ class Memory:
 class CaptureHooks(Protocol):
     """What an adapter reports to the capture in progress."""
 
+    hints: dict[str, Any]
+    """What the adapter learned from earlier attempts at the same capture."""
+
     def allocate(self, nbytes: int) -> int:
         """Give a temporary its address in the reserved range."""
 
@@ -102,6 +105,9 @@ class Adapter(Protocol):
         """Begin capture on a stream of its own and make it current, with the allocator and
         the guards in place. The value is called to end the capture and returns the graph;
         leaving the context restores everything, whatever happened."""
+
+    def adjust(self, error: BaseException, hooks: CaptureHooks) -> bool:
+        """Learn from a failed attempt, into ``hooks.hints``; True if another may succeed."""
 
     def explain_failure(self, error: BaseException) -> str | None:
         """Say in graphjit's words why the library refused during capture, or None."""

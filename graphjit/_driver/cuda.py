@@ -79,6 +79,7 @@ class CudaDriver:
             self._copy_stream = self.stream_create()
         self._functions: dict[str, Any] = {}
         self._modules: list[Any] = []
+        self._page: Any = None
         self._lock = threading.Lock()
 
     # -- what this driver is and can do
@@ -125,6 +126,38 @@ class CudaDriver:
             )
             self.stream_synchronize(self._copy_stream)
         return bytes(data)
+
+    def mem_map(self, ptr: int, nbytes: int) -> tuple[int, int]:
+        """Put one shared page behind reserved addresses, over and over; return what was mapped.
+
+        Some libraries ask the driver about an address before they use it.
+        """
+        page = 2 << 20
+        begin, end = ptr // page * page, -(-(ptr + max(nbytes, 1)) // page) * page
+        with self._relaxed():
+            handle = self._stand_in_page(page)
+            for at in range(begin, end, page):
+                check(cu.cuMemMap(at, page, 0, handle, 0), "cuMemMap")
+            access = cu.CUmemAccessDesc()
+            access.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            access.location.id = self.device
+            access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            check(cu.cuMemSetAccess(begin, end - begin, [access], 1), "cuMemSetAccess")
+        return begin, end - begin
+
+    def mem_unmap(self, ptr: int, nbytes: int) -> None:
+        """Take the page away again."""
+        with self._relaxed():
+            check(cu.cuMemUnmap(ptr, nbytes), "cuMemUnmap")
+
+    def _stand_in_page(self, nbytes: int) -> Any:
+        if self._page is None:
+            properties = cu.CUmemAllocationProp()
+            properties.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+            properties.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            properties.location.id = self.device
+            self._page = check(cu.cuMemCreate(nbytes, properties, 0), "cuMemCreate")
+        return self._page
 
     def mem_get_address_range(self, ptr: int) -> tuple[int, int] | None:
         error, base, nbytes = cu.cuMemGetAddressRange(ptr)
