@@ -3,21 +3,28 @@
 The files, in the order of one call (imports go down this list, never up):
 
     _graphed, _block    the decorator and the capture block: the whole flow in one function
+    _options            what the decorator can be told
     inspection          what is in the caches, and why a call would miss
     _cache              signature -> entry: look-up, insertion, eviction
     _entry              one captured function: match a call, launch it
+    _verify             run the eager call beside a launch and compare
+    _setup              the arrays of a capture and the slots of its graph
     _capture            run the function under stream capture on stand-ins
     _outputs            what it returned -> how to build that on every call
     _externals          memory that cannot be re-pointed: listed and kept alive
     _executable         nodes -> executable graph; patch and launch
     _relocation         nodes + regions -> which words are addresses, and of what
+    _replace            copies and fills -> kernel nodes
     _implicit, _watch   what the function reaches without being given it
     _arguments          arguments -> leaves and back
+    _aliasing           which arrays share memory
+    _places             attributes, items, globals and cells that hold values
     _signature          leaves -> a key; the difference of two signatures
     _regions            reserved addresses; the scratch plan
-    _nodes              a captured graph as plain data
     _adapters/          one file an array library
     _driver/            the CUDA driver: interface, cuda.bindings, simulated
+    _nodes              a captured graph as plain data
+    _source, errors     where in the user's code; what is raised
 
 Only ``_driver/cuda*.py`` import cuda.bindings; only ``_adapters`` know an array library.
 """

@@ -17,8 +17,9 @@ import optree
 
 from graphjit._adapters import registry
 from graphjit._adapters.interface import Adapter, ArraySpec
+from graphjit._aliasing import alias_pattern
 from graphjit._regions import alignment_class
-from graphjit._signature import IdentityKey, Signature, static_key
+from graphjit._signature import IdentityKey, Signature, has_identity_hash, static_key
 from graphjit._watch import VALUE_TYPES
 from graphjit.errors import SignatureError
 
@@ -268,7 +269,7 @@ def _is_opaque(value: Any, kind: type) -> bool:
     if known is None:
         leaves, _ = flatten(value, registry.is_array)
         by_identity = len(leaves) == 1 and leaves[0] is value and not registry.is_array(value)
-        known = _opaque[kind] = by_identity and kind.__hash__ is object.__hash__
+        known = _opaque[kind] = by_identity and has_identity_hash(kind)
     return known
 
 
@@ -292,38 +293,3 @@ def _path_text(path: tuple[Any, ...], names: list[str]) -> str:
     else:
         text = str(rest.pop(0)) if rest else "arguments"
     return text + "".join(f"[{step!r}]" for step in rest)
-
-
-def alias_pattern(ptrs: list[int], specs: list[ArraySpec]) -> tuple[tuple[int, int, int], ...]:
-    """Find arrays that share memory.
-
-    Returns
-    -------
-    tuple of (index, leader, byte_offset)
-        For each array whose memory touches that of another: the first array of its group
-        and the distance between their addresses. Empty if all are apart.
-    """
-    n = len(ptrs)
-    if n < 2:
-        return ()
-    spans = sorted((ptrs[i] + specs[i].low, ptrs[i] + specs[i].high, i) for i in range(n))
-    groups: list[list[int]] = []
-    end = -1
-    for low, high, i in spans:
-        if high > low and low < end:
-            groups[-1].append(i)
-        else:
-            groups.append([i])
-        if high > low:
-            end = max(end, high)
-    pattern = [
-        (i, min(group), ptrs[i] - ptrs[min(group)])
-        for group in groups
-        if len(group) > 1
-        for i in group
-        if i != min(group)
-    ]
-    return tuple(sorted(pattern))
-
-
-__all__ = ["ArgumentReader", "Call", "IdentityKey", "alias_pattern", "flatten"]

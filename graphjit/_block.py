@@ -13,8 +13,9 @@ from typing import Any
 
 from graphjit._arguments import ArgumentReader, Call
 from graphjit._capture import capturing, new_capture
-from graphjit._entry import CacheEntry, EntryOptions, Setup, finish
-from graphjit._graphed import is_disabled
+from graphjit._entry import CacheEntry, EntryOptions, finish
+from graphjit._options import is_disabled
+from graphjit._setup import Setup
 from graphjit._watch import Watch
 from graphjit.errors import CaptureError, SignatureError
 from graphjit.inspection import EntryInfo, describe_entry
@@ -104,7 +105,7 @@ def _signature_function(names: tuple[str, ...]) -> Any:
     """Make a function whose parameters are the inputs, for paths in messages."""
     if bad := [name for name in names if not name.isidentifier()]:
         raise SignatureError(f"names of inputs must be identifiers, not {bad}")
-    return eval(f"lambda {', '.join(names)}: None")  # noqa: S307 - identifiers only
+    return eval(f"lambda {', '.join(names)}: None")
 
 
 @contextmanager

@@ -41,6 +41,7 @@ _HOST_READ = (
     "the device (cupy.where instead of `if`, a 0-d array instead of float()), move the read "
     "out of the function, or use @graphed(on_unsupported='eager') to run it uncaptured."
 )
+_UNJOINED = 904  # CUDA_ERROR_STREAM_CAPTURE_UNJOINED
 _CAPTURE_CODES = range(900, 910)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and its family
 
 
@@ -91,6 +92,9 @@ class Capture:
         )
         return self.failure
 
+    def where(self) -> str:
+        return user_line(self.adapter.library_modules)
+
     def owns(self, ptr: int) -> bool:
         return self.regions.range.holds(ptr)
 
@@ -107,7 +111,7 @@ class Captured:
     capture: Capture
     result: Any = None
     graph_handle: Any = None
-    graph: CapturedGraph = CapturedGraph((), ())
+    graph: CapturedGraph = field(default_factory=lambda: CapturedGraph((), ()))
 
     def close(self) -> None:
         """Destroy the driver's graph; stand-ins that live on are nobody's business any more."""
@@ -209,6 +213,7 @@ def _captured_by_stream(captured: Captured, mode: str) -> Iterator[Captured]:
                 raise capture.failure  # the function caught it; its value was never read
             captured.graph_handle = end_capture()
     except Exception as error:
+        capture.adapter.recover(error)
         if capture.failure is None and capture.adapter.adjust(error, capture):
             raise CaptureRetryError from error
         raised = _explain(capture, error)
@@ -222,6 +227,13 @@ def _explain(capture: Capture, error: Exception) -> Exception:
     if capture.failure is not None:
         return capture.failure
     where = traceback_line(error.__traceback__, capture.adapter.library_modules)
+    if isinstance(error, DriverError) and error.code == _UNJOINED:
+        forks = "; ".join(capture.hints.get("forks", ())) or "an unknown line"
+        return CaptureInvalidatedError(
+            f"{capture.function} forks work to another stream and does not join it ({error}). "
+            f"Work on other streams: {forks}. Let the first stream wait for an event recorded "
+            f"on the other one before the function returns."
+        )
     if isinstance(error, DriverError) and error.code in _CAPTURE_CODES:
         return CaptureInvalidatedError(
             f"the capture of {capture.function} was invalidated ({error}), at {where}. A call "

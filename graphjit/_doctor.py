@@ -62,7 +62,7 @@ def _gpu() -> Iterator[Finding]:
         import cupy
 
         n_devices = cupy.cuda.runtime.getDeviceCount()
-    except Exception as error:  # any reason means: no GPU to be used; it is shown
+    except Exception as error:  # noqa: BLE001 - any reason means: no GPU; it is shown
         yield Finding(
             "device",
             f"none: {error}".splitlines()[0],

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphjit._driver.interface import (
-    COPY_LAYOUT,
-    FILL_LAYOUT,
     PATCH_MEMORY_WORD,
     PATCH_SLOT_CLASSES,
     PATCH_TABLE_ENTRY_NBYTES,
@@ -28,11 +26,6 @@ from graphjit._driver.interface import (
 from graphjit._nodes import (
     CapturedGraph,
     KernelNode,
-    MemAllocNode,
-    MemcpyNode,
-    MemFreeNode,
-    MemsetNode,
-    Node,
 )
 from graphjit._relocation import RelocationPlan
 from graphjit.errors import PatchError
@@ -41,51 +34,7 @@ HOST_PATCH_MAX_NODES = 6
 """Up to this many touched nodes the host patch is faster: about 0.2 us a node against the
 launch of one more kernel and its dependency, 2.4 us end to end, on an H200."""
 _PATCH_BLOCK = 128
-_MAX_COPY_BLOCKS = 2048
 _U64 = (1 << 64) - 1
-
-
-def replace_copies_and_fills(driver: Driver, graph: CapturedGraph) -> CapturedGraph:
-    """Turn memcpy and memset nodes into kernel nodes, which both patches can re-point."""
-    return CapturedGraph(tuple(_as_kernel(driver, node) for node in graph.nodes), graph.edges)
-
-
-def _as_kernel(driver: Driver, node: Node) -> Node:
-    if isinstance(node, MemcpyNode):
-        values = (
-            node.dst_ptr,
-            node.src_ptr,
-            node.width,
-            node.height,
-            node.depth,
-            node.dst_pitch,
-            node.src_pitch,
-            node.dst_slice_pitch,
-            node.src_slice_pitch,
-        )
-        nbytes = node.width * node.height * node.depth
-        return _builtin(driver, "copy", values, COPY_LAYOUT, nbytes)
-    if isinstance(node, MemsetNode):
-        values = (node.dst_ptr, node.value, node.element_size, node.width, node.height, node.pitch)
-        nbytes = node.element_size * node.width * node.height
-        return _builtin(driver, "fill", values, FILL_LAYOUT, nbytes)
-    return node
-
-
-def _builtin(
-    driver: Driver, name: str, values: tuple[int, ...], layout: Any, nbytes: int
-) -> KernelNode:
-    blocks = min(max(-(-nbytes // (256 * 16)), 1), _MAX_COPY_BLOCKS)
-    return KernelNode(
-        handle=None,
-        name=f"graphjit_{name}",
-        function=driver.builtin_kernel(name),
-        grid_dim=(blocks, 1, 1),
-        block_dim=(256, 1, 1),
-        shared_mem_bytes=0,
-        params=struct.pack(f"<{len(values)}Q", *values),
-        param_layout=tuple(layout),
-    )
 
 
 def launch_of(node: KernelNode) -> KernelLaunch:
@@ -298,8 +247,3 @@ def _add_device_patch(
     params = driver.kernel_node_params(launch, packed)
     node = driver.graph_add_kernel_node(executable.graph, params, None)
     return DevicePatch(node, params, first_slot, n_slots, table_ptr)
-
-
-def is_allocation(node: Node) -> bool:
-    """Say whether a node manages graph memory, which rebuilding replaces by scratch."""
-    return isinstance(node, (MemAllocNode, MemFreeNode))

@@ -59,6 +59,6 @@ def find_externals(
                 f"in its code holds: graphjit could not see it being replaced. Pass it as an "
                 f"argument, or read it by a plain attribute."
             )
-        found = External(base_ptr, nbytes, holder, kernels[word], owner)
-        externals.setdefault(base_ptr if owner is None else word, found)
+        external = External(base_ptr, nbytes, holder, kernels[word], owner)
+        externals.setdefault(base_ptr if owner is None else word, external)
     return list(externals.values())

@@ -8,10 +8,8 @@ Raises: what the function raises; ``SignatureError`` before anything is launched
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
 import wrapt
@@ -21,47 +19,13 @@ from graphjit._cache import Cache, CacheInfo
 from graphjit._capture import is_capturing_here
 from graphjit._entry import CacheEntry, EntryOptions, build_entry
 from graphjit._implicit import RanCode, find_implicit, watch_code
+from graphjit._options import Options, is_disabled
 from graphjit._verify import verify_launch
 from graphjit.errors import AnalysisError, CaptureError, GraphjitError
-from graphjit.inspection import Explanation, EntryInfo, describe_entry, explain_call
+from graphjit.inspection import EntryInfo, Explanation, describe_entry, explain_call
 
 F = TypeVar("F", bound=Callable[..., Any])
 _graphed_functions: weakref.WeakSet[GraphedFunction] = weakref.WeakSet()
-
-
-def is_disabled() -> bool:
-    """Say whether ``GRAPHJIT_DISABLE`` turns every graphed function into the plain one."""
-    return os.environ.get("GRAPHJIT_DISABLE", "") not in ("", "0")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of ``@graphed``."""
-
-    static: tuple[str, ...] = ()
-    max_entries: int | None = 128
-    on_unsupported: str = "raise"
-    warmup: int = 1
-    outputs: str = "fresh"
-    verify: bool = False
-    patch: str = "auto"
-
-    def __post_init__(self) -> None:
-        _check_choice("on_unsupported", self.on_unsupported, ("raise", "eager"))
-        _check_choice("outputs", self.outputs, ("fresh", "static"))
-        _check_choice("patch", self.patch, ("auto", "host", "device"))
-        if self.warmup < 1:
-            raise ValueError(
-                f"@graphed(warmup={self.warmup}): at least one eager call is needed before the "
-                f"capture; it compiles kernels and gives the first result"
-            )
-        if self.max_entries is not None and self.max_entries < 1:
-            raise ValueError(f"@graphed(max_entries={self.max_entries}): must be positive or None")
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"@graphed({name}={value!r}): must be one of {', '.join(choices)}")
 
 
 class _Common:
@@ -117,7 +81,7 @@ class _Common:
         return [describe_entry(entry) for entry in self._self_state.cache.entries()]
 
 
-class _BoundGraphedFunction(_Common, wrapt.BoundFunctionWrapper):  # type: ignore[misc]
+class _BoundGraphedFunction(_Common, wrapt.BoundFunctionWrapper[..., Any]):
     """A graphed method, bound to its instance or class."""
 
     @property
@@ -132,7 +96,7 @@ class _BoundGraphedFunction(_Common, wrapt.BoundFunctionWrapper):  # type: ignor
         return () if self._self_instance is None else (self._self_instance,)
 
 
-class GraphedFunction(_Common, wrapt.FunctionWrapper):  # type: ignore[misc]
+class GraphedFunction(_Common, wrapt.FunctionWrapper[..., Any]):
     """What ``@graphed`` makes of a function."""
 
     __bound_function_wrapper__ = _BoundGraphedFunction

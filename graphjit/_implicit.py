@@ -13,6 +13,7 @@ graph's own addresses give it away and the capture is refused.
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
 import types
@@ -23,11 +24,13 @@ from typing import Any
 
 import numpy as np
 
+from graphjit import _places as places
 from graphjit import _watch as watch
 from graphjit._adapters.interface import Adapter
+from graphjit._places import MISSING, Place
 from graphjit._regions import alignment_class
 from graphjit._signature import IdentityKey
-from graphjit._watch import MISSING, Place, Step, Watch
+from graphjit._watch import Step, Watch
 from graphjit.errors import SignatureError
 
 MAX_ITEMS = 4096
@@ -43,15 +46,28 @@ class RanCode:
     codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
 
     def names(self) -> frozenset[str]:
-        """Return every name that the code mentions."""
-        return frozenset(name for code in self.codes for name in _names(code))
+        """Return every name by which the code may reach an attribute."""
+        return frozenset(name for code in self.codes for name in _attribute_names(code))
 
 
-def _names(code: types.CodeType) -> Iterator[str]:
+def _attribute_names(code: types.CodeType) -> Iterator[str]:
+    """Yield the names that code mentions, and its strings: ``getattr(self, "bias", None)``."""
     yield from code.co_names
     for const in code.co_consts:
         if isinstance(const, types.CodeType):
-            yield from _names(const)
+            yield from _attribute_names(const)
+        elif isinstance(const, str) and const.isidentifier():
+            yield const
+
+
+def _global_names(code: types.CodeType) -> Iterator[str]:
+    """Yield the names that code looks up in its module."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _global_names(const)
 
 
 def _top(module: object) -> str:
@@ -65,10 +81,10 @@ def watch_code(library_modules: frozenset[str]) -> Iterator[RanCode]:
     before = sys.getprofile()
     skipped = (library_modules | sys.stdlib_module_names | _OWN) - {"__main__"}
 
-    def profile(frame: types.FrameType, event: str, arg: Any) -> None:
-        if event == "call" and frame.f_code not in ran.codes:
-            if _top(frame.f_globals.get("__name__")) not in skipped:
-                ran.codes[frame.f_code] = frame.f_globals
+    def profile(frame: types.FrameType, event: Any, arg: Any) -> None:
+        is_new = event == "call" and frame.f_code not in ran.codes
+        if is_new and _top(frame.f_globals.get("__name__")) not in skipped:
+            ran.codes[frame.f_code] = frame.f_globals
         if before is not None:
             before(frame, event, arg)
 
@@ -97,7 +113,7 @@ def find_implicit(
     """
     walker = _Walker(adapter, ran)
     for path, value in [(getattr(fn, "__qualname__", "function"), fn), *objects]:
-        walker.walk(-1, watch.Known(IdentityKey(value)), path, value)
+        walker.walk(-1, places.Known(IdentityKey(value)), path, value)
     for code, namespace in ran.codes.items():
         walker.walk_globals(code, namespace)
     return Watch(walker.steps)
@@ -169,7 +185,7 @@ class _Walker:
         check = watch.same_keys(value) if is_dict else watch.same_length(value)
         index = self._add(parent, place, check, path)
         for key in list(value) if is_dict else range(len(value)):
-            self.walk(index, watch.Item(key), f"{path}[{key!r}]", value[key])
+            self.walk(index, places.Item(key), f"{path}[{key!r}]", value[key])
 
     def _walk_object(self, parent: int, place: Place, path: str, value: Any) -> None:
         index = self._add(parent, place, watch.same_object(value), path)
@@ -186,11 +202,13 @@ class _Walker:
 
     def _walk_named(self, index: int, path: str, value: Any, names: tuple[str, ...]) -> None:
         for name in names:
-            self.walk(index, watch.Attribute(name), f"{path}.{name}", getattr(value, name, MISSING))
+            self.walk(
+                index, places.Attribute(name), f"{path}.{name}", getattr(value, name, MISSING)
+            )
 
     def _walk_function(self, index: int, path: str, fn: types.FunctionType) -> None:
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-            place = watch.Cell(cell)
+            place = places.Cell(cell)
             self.walk(index, place, name, place.read(None))
         self._walk_named(index, path, fn, ("__defaults__", "__kwdefaults__", "__wrapped__"))
         if fn.__code__ in self.ran.codes:
@@ -198,21 +216,30 @@ class _Walker:
 
     def walk_globals(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         """Walk the globals that a piece of code mentions."""
-        for name in dict.fromkeys(_names(code)):
+        names = dict.fromkeys(_global_names(code))
+        for name in names:
             if self._is_new(("global", id(namespace), name)):
-                place = watch.Global(namespace, name)
+                place = places.Global(namespace, name)
                 self.walk(-1, place, name, place.read(None))
+        module = namespace.get("__name__", "a module")
+        present = places.NamesPresent(frozenset(names), namespace)
+        self._add(-1, present, watch.same_names(present.read(None)), f"the globals of {module}")
 
     def _walk_attributes(self, index: int, path: str, value: Any) -> None:
         in_library = self._in_library(value)
         for name, attribute in _attributes(value):
             mentioned = name == "__wrapped__" or (name in self.names and not in_library)
             # The parts of a library's object are the library's, such as a generator's state.
-            is_part = in_library and _top(type(attribute).__module__) in self.adapter.library_modules
+            is_part = (
+                in_library and _top(type(attribute).__module__) in self.adapter.library_modules
+            )
             if mentioned or is_part or self._holds_arrays(attribute):
-                self.walk(index, watch.Attribute(name), f"{path}.{name}", attribute)
-        if not in_library and not isinstance(value, (type, types.ModuleType)):
-            self._walk_class(type(value))
+                self.walk(index, places.Attribute(name), f"{path}.{name}", attribute)
+        if not in_library:
+            place = places.NamesPresent(self.names)
+            self._add(index, place, watch.same_names(place.read(value)), f"the names in {path}")
+            if not isinstance(value, (type, types.ModuleType)):
+                self._walk_class(type(value))
 
     def _walk_class(self, kind: type) -> None:
         """Watch the values that a class gives its instances, and its methods' closures."""
@@ -221,7 +248,7 @@ class _Walker:
                 continue
             for name in list(vars(base)):
                 if name == "__call__" or (name in self.names and not name.startswith("__")):
-                    place = watch.ClassAttribute(base, name)
+                    place = places.ClassAttribute(base, name)
                     self.walk(-1, place, f"{base.__qualname__}.{name}", place.read(None))
 
     def _holds_arrays(self, value: Any) -> bool:

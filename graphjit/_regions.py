@@ -39,7 +39,7 @@ class Region:
     ptr: int
     nbytes: int
     argument: int | None = None
-    """Index of the group of arguments it stands for; None for memory that the function asked for."""
+    """Group of arguments that it stands for; None for memory that the function asked for."""
     born: int = 0
     freed: int | None = None
 

@@ -179,14 +179,11 @@ def _table_words(data: bytes, addresses: AddressMap) -> Iterator[tuple[int, Targ
 
 def is_linear(graph: CapturedGraph) -> bool:
     """Say whether the nodes form one chain, so that capture order is execution order."""
-    n = len(graph.nodes)
-    edges = {(e.from_, e.to) for e in graph.edges}
-    order = {a: b for a, b in edges}
-    return (
-        len(edges) == n - 1 and len(order) == n - 1 and len(set(order.values())) == n - 1
-        if n
-        else True
-    )
+    edges = {(edge.from_, edge.to) for edge in graph.edges}
+    sources = {source for source, _ in edges}
+    targets = {target for _, target in edges}
+    n_links = max(len(graph.nodes) - 1, 0)
+    return len(edges) == len(sources) == len(targets) == n_links
 
 
 assert RANGE_NBYTES == 1 << 40, "words() relies on the range filling bits 0 to 39"

@@ -8,7 +8,7 @@ Raises: ``SignatureError`` naming the path of a value that has no key.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,12 @@ def static_key(value: Any, path: str, *, by_content: bool = False) -> Hashable:
     return _hashable_key(value, path)
 
 
+def has_identity_hash(kind: type) -> bool:
+    """Say whether objects of a type are equal only to themselves, as far as Python knows."""
+    hash_function: Any = kind.__hash__
+    return hash_function is object.__hash__
+
+
 def _content_key(value: Any, path: str) -> Hashable | None:
     if isinstance(value, np.ndarray):
         return np.ndarray, value.shape, value.dtype.str, value.tobytes()
@@ -97,7 +103,7 @@ def _hashable_key(value: Any, path: str) -> Hashable:
             f"the graph. Pass cupy.asarray({path}) instead; or, if it rarely changes, name it "
             f"in @graphed(static=...), which captures anew for every other content."
         )
-    if type(value).__hash__ is object.__hash__:
+    if has_identity_hash(type(value)):
         return IdentityKey(value)
     try:
         hash(value)
@@ -147,19 +153,10 @@ class Signature:
         list of str
             Empty if the two are equal.
         """
-        lines: list[str] = []
-        pairs = (
-            (self.arrays, other.arrays, _array_text),
-            (self.static, other.static, _static_text),
-            (self.aliasing, other.aliasing, str),
-            (self.implicit, other.implicit, str),
-        )
-        for before, now, text in pairs:
-            for path in sorted(set(before) | set(now)):
-                if before.get(path) != now.get(path):
-                    was = text(before[path]) if path in before else "absent"
-                    is_now = text(now[path]) if path in now else "absent"
-                    lines.append(f"{path}: now {is_now}, before {was}")
+        lines = _differences(self.arrays, other.arrays, _array_text)
+        lines += _differences(self.static, other.static, _static_text)
+        lines += _differences(self.aliasing, other.aliasing, str)
+        lines += _differences(self.implicit, other.implicit, str)
         if self.structure != other.structure and not lines:
             lines.append(f"structure: now {other.structure}, before {self.structure}")
         return lines
@@ -170,6 +167,17 @@ class Signature:
         parts += [f"{path} is {value}" for path, value in self.aliasing.items()]
         parts += [f"{path}: {value}" for path, value in self.implicit.items()]
         return ", ".join(parts) or "no arguments"
+
+
+def _differences(
+    before: dict[str, Any], now: dict[str, Any], text: Callable[[Any], str]
+) -> list[str]:
+    return [
+        f"{path}: now {text(now[path]) if path in now else 'absent'}, "
+        f"before {text(before[path]) if path in before else 'absent'}"
+        for path in sorted(before.keys() | now.keys())
+        if before.get(path) != now.get(path)
+    ]
 
 
 def _array_text(value: tuple[Any, ...]) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from graphjit._places import Place
 from graphjit._signature import IdentityKey, static_key
 
 VALUE_TYPES: tuple[type, ...] = (
@@ -30,101 +31,7 @@ VALUE_TYPES: tuple[type, ...] = (
     range,
 )
 """Types whose values are compared, and returned, as they are."""
-MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 Check = Callable[[Any], bool]
-
-
-class Place(Protocol):
-    """A place that holds a value: an attribute, an item, a global, a closure cell."""
-
-    def read(self, parent: Any) -> Any: ...
-    def write(self, parent: Any, value: Any) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """``parent.name``."""
-
-    name: str
-
-    def read(self, parent: Any) -> Any:
-        return getattr(parent, self.name, MISSING)
-
-    def write(self, parent: Any, value: Any) -> None:
-        setattr(parent, self.name, value)
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """``parent[key]``; a container's contents are restored as a whole."""
-
-    key: Any
-
-    def read(self, parent: Any) -> Any:
-        return parent[self.key]
-
-    def write(self, parent: Any, value: Any) -> None:
-        pass
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A variable of an enclosing function."""
-
-    cell: Any
-
-    def read(self, parent: Any) -> Any:
-        try:
-            return self.cell.cell_contents
-        except ValueError:
-            return MISSING
-
-    def write(self, parent: Any, value: Any) -> None:
-        self.cell.cell_contents = value
-
-
-@dataclass(frozen=True, slots=True)
-class Global:
-    """A variable of a module."""
-
-    namespace: dict[str, Any]
-    name: str
-
-    def read(self, parent: Any) -> Any:
-        return self.namespace.get(self.name, MISSING)
-
-    def write(self, parent: Any, value: Any) -> None:
-        self.namespace[self.name] = value
-
-
-@dataclass(frozen=True, slots=True)
-class ClassAttribute:
-    """What a class gives its instances; methods count by their function."""
-
-    owner: type
-    name: str
-
-    def read(self, parent: Any) -> Any:
-        value = vars(self.owner).get(self.name, MISSING)
-        value = getattr(value, "__func__", value)
-        return value.fget if isinstance(value, property) else value
-
-    def write(self, parent: Any, value: Any) -> None:
-        if not callable(value):
-            setattr(self.owner, self.name, value)
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """An object that the walk starts from."""
-
-    key: IdentityKey
-
-    def read(self, parent: Any) -> Any:
-        return self.key.get()
-
-    def write(self, parent: Any, value: Any) -> None:
-        pass
 
 
 @dataclass(slots=True)
@@ -265,6 +172,11 @@ def same_set(value: set[Any]) -> Check:
     """Accept an equal set."""
     kept = set(value)
     return lambda now: type(now) is set and now == kept
+
+
+def same_names(value: frozenset[str]) -> Check:
+    """Accept an equal set of names."""
+    return lambda now: now == value
 
 
 def same_keys(value: dict[Any, Any]) -> Check:

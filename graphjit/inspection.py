@@ -6,7 +6,7 @@ table; sizes in bytes, times in microseconds.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,7 @@ class EntryInfo:
         Paths of the arrays reached through closures, globals and attributes.
     capture_us, instantiate_us : float
         Time that the first call took beyond the eager call.
-    last_use : datetime.datetime
+    last_use : dt.datetime
     """
 
     signature: Signature
@@ -78,7 +78,7 @@ class EntryInfo:
     implicit: tuple[str, ...]
     capture_us: float
     instantiate_us: float
-    last_use: datetime.datetime
+    last_use: dt.datetime
 
     def __str__(self) -> str:
         nodes = ", ".join(f"{n} {kind}" for kind, n in self.nodes.items()) or "no nodes"
@@ -112,7 +112,7 @@ def describe_entry(entry: CacheEntry) -> EntryInfo:
         implicit=tuple(entry.watch.array_paths()),
         capture_us=entry.capture_us,
         instantiate_us=entry.instantiate_us,
-        last_use=datetime.datetime.fromtimestamp(entry.last_use),
+        last_use=dt.datetime.fromtimestamp(entry.last_use),
     )
 
 

@@ -7,6 +7,7 @@ Source: CuPy 13 or later; 14 for library calls under capture.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -22,13 +23,12 @@ from cupy.cuda import runtime
 from graphjit._adapters import cupy_guards
 from graphjit._adapters.cupy_capture import (
     Allocator,
-    CaptureStream,
     adjust,
     back_with_memory,
-    captured_streams,
     stand_in_pointer,
     take_memory_away,
 )
+from graphjit._adapters.cupy_streams import CapturedStreams, CaptureStream
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
 from graphjit._driver.cuda import CudaDriver, cuda_driver
 
@@ -117,13 +117,13 @@ class CupyAdapter:
         ended: list[Any] = []
         with (
             stream,
-            captured_streams(stream) as join,
+            CapturedStreams(stream, hooks) as streams,
             cupy.cuda.using_allocator(Allocator(self.current_device(), hooks, driver)),
             cupy_guards.lifted(stream.ptr),
         ):
 
             def end_capture() -> Any:
-                join()
+                streams.join()
                 ended.append(None)
                 return driver.stream_end_capture(stream.ptr)
 
@@ -134,6 +134,13 @@ class CupyAdapter:
                 if not ended:
                     driver.stream_abandon_capture(stream.ptr)
                 take_memory_away(hooks, driver)
+
+    def recover(self, error: BaseException) -> None:
+        """Take the failure out of cuSOLVER: after one during capture, its next call fails too."""
+        if type(error).__name__ == "CUSOLVERError":
+            for _ in range(2):
+                with contextlib.suppress(type(error)):
+                    cupy.linalg.eigh(cupy.eye(2, dtype=cupy.float32))
 
     def adjust(self, error: BaseException, hooks: CaptureHooks) -> bool:
         return adjust(error, hooks.hints)
@@ -187,7 +194,7 @@ class CupyAdapter:
     def equal_bits(self, left: Any, right: Any) -> bool:
         if left.shape != right.shape or left.dtype != right.dtype:
             return False
-        return left.get().tobytes() == right.get().tobytes()
+        return bool(left.get().tobytes() == right.get().tobytes())
 
     def copy(self, array: Any) -> Any:
         return array.copy(order="K")

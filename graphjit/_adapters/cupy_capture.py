@@ -1,18 +1,15 @@
-"""CuPy under capture: the stream, the allocator and the pointers that a function meets.
+"""CuPy under capture: the allocator and the pointers that a function meets.
 
 Input: the hooks of a capture. Output: CuPy objects that keep the capture sound: memory at
 reserved addresses, host data turned into constants, host reads turned into errors.
 Raises: ``HostReadError`` through the hooks.
-Source: CuPy 14, cupy/cuda/memory.pyx (its ``cpdef`` methods can be overridden) and
-cupy/cuda/stream.pyx.
+Source: CuPy 14, cupy/cuda/memory.pyx (its ``cpdef`` methods can be overridden).
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import cupy
@@ -86,25 +83,6 @@ class StandInPointer(cupy_memory.MemoryPointer):  # type: ignore[misc]
         raise self.hooks.host_read("cupy.ndarray.get")
 
 
-class CaptureEvent(cupy.cuda.Event):  # type: ignore[misc]
-    """An event in a capture. CuPy asks it whether a staging buffer is free: it always is,
-    since constants are uploaded before the copy is recorded."""
-
-    @property
-    def done(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        pass
-
-
-class CaptureStream(cupy.cuda.Stream):  # type: ignore[misc]
-    """The stream under capture."""
-
-    def record(self, event: Any = None) -> Any:
-        return super().record(CaptureEvent(disable_timing=True) if event is None else event)
-
-
 class Allocator:
     """A CuPy allocator that hands out reserved addresses.
 
@@ -172,54 +150,3 @@ def _learn(hints: dict[str, Any], kind: str, value: int) -> bool:
 def stand_in_pointer(ptr: int, nbytes: int, device: int, hooks: CaptureHooks) -> StandInPointer:
     """Return a pointer for a stand-in of an argument."""
     return StandInPointer(StandInMemory(ptr, nbytes, device, hooks, False), 0)
-
-
-_BaseStream = cupy.cuda.Stream.__mro__[1]
-
-
-@contextmanager
-def captured_streams(main: CaptureStream) -> Iterator[Callable[[], None]]:
-    """Make every stream that the function switches to a branch of the capture.
-
-    Work on a stream outside the capture would run at once, on addresses that hold nothing.
-    ``with stream`` therefore forks it off the current stream; waiting for a stream, which the
-    host cannot do now, orders the other streams behind it. The value joins all branches.
-    """
-    thread = threading.get_ident()
-    branches: list[Any] = []
-    plain = {name: vars(_BaseStream)[name] for name in ("__enter__", "use", "synchronize")}
-
-    def fork(stream: Any) -> None:
-        if threading.get_ident() == thread and not runtime.streamIsCapturing(stream.ptr):
-            stream.wait_event(cupy.cuda.get_current_stream().record())
-            branches.append(stream)
-
-    def enter(self: Any) -> Any:
-        fork(self)
-        return plain["__enter__"](self)
-
-    def use(self: Any) -> Any:
-        fork(self)
-        return plain["use"](self)
-
-    def synchronize(self: Any) -> None:
-        if threading.get_ident() != thread or not runtime.streamIsCapturing(self.ptr):
-            plain["synchronize"](self)
-            return
-        event = self.record()
-        for other in (main, *branches):
-            if other is not self:
-                other.wait_event(event)
-
-    def join() -> None:
-        for branch in branches:
-            main.wait_event(branch.record())
-
-    changed = {"__enter__": enter, "use": use, "synchronize": synchronize}
-    for name, function in changed.items():
-        setattr(_BaseStream, name, function)
-    try:
-        yield join
-    finally:
-        for name, function in plain.items():
-            setattr(_BaseStream, name, function)

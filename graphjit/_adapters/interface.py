@@ -58,6 +58,9 @@ class CaptureHooks(Protocol):
     def host_read(self, call: str) -> Exception:
         """Return the error to raise: ``call`` reads device memory on the host."""
 
+    def where(self) -> str:
+        """Return the user's line that is being run."""
+
     def owns(self, ptr: int) -> bool:
         """True if the address lies in the reserved range."""
 
@@ -104,7 +107,8 @@ class Adapter(Protocol):
     ) -> AbstractContextManager[Callable[[], Any]]:
         """Begin capture on a stream of its own and make it current, with the allocator and
         the guards in place. The value is called to end the capture and returns the graph;
-        leaving the context restores everything, whatever happened."""
+        leaving the context restores everything, whatever happened.
+        """
 
     def adjust(self, error: BaseException, hooks: CaptureHooks) -> bool:
         """Learn from a failed attempt, into ``hooks.hints``; True if another may succeed."""
@@ -112,9 +116,13 @@ class Adapter(Protocol):
     def explain_failure(self, error: BaseException) -> str | None:
         """Say in graphjit's words why the library refused during capture, or None."""
 
+    def recover(self, error: BaseException) -> None:
+        """Make libraries that failed during a capture usable again."""
+
     def memory_owners(self, ptrs: Iterable[int]) -> dict[int, tuple[Any, str, bool]]:
         """Find what holds the memory at the given addresses: (object to keep alive, what it is
-        in words, whether it is a live array); addresses of unknown holders are left out."""
+        in words, whether it is a live array); addresses of unknown holders are left out.
+        """
 
     def holders(self, ptr: int) -> str:
         """Say, in words, what keeps a live array at this address (an attribute, a list)."""

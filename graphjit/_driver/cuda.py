@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from cuda.bindings import driver as cu
 
 from graphjit._driver import cuda_kernels
 from graphjit._driver.cuda_graph_reader import check, read_graph
+from graphjit._driver.cuda_memory import CAPTURE_MODE, CudaMemory
 from graphjit._driver.interface import PATCH_SLOT_CLASSES, KernelLaunch
 from graphjit._nodes import CapturedGraph, KernelNode
 from graphjit.errors import DriverError, GraphjitError
 
 MINIMUM_VERSION = 12040
-_CAPTURE_MODE = {
-    "global": cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL,
-    "thread_local": cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-    "relaxed": cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED,
-}
 _DEVICE_UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
 
 
@@ -57,7 +51,7 @@ class CudaKernelNodeParams:
         self.struct = struct
 
 
-class CudaDriver:
+class CudaDriver(CudaMemory):
     """cuda.bindings behind the ``Driver`` interface, for one device's primary context."""
 
     name = "cuda"
@@ -70,16 +64,9 @@ class CudaDriver:
                 f"graphjit needs a driver for CUDA 12.4 or later; this one is for CUDA "
                 f"{version // 1000}.{version % 1000 // 10}. Install a newer NVIDIA driver."
             )
-        self.device = device
-        self._cu_device = check(cu.cuDeviceGet(device), "cuDeviceGet")
-        self._context = check(
-            cu.cuDevicePrimaryCtxRetain(self._cu_device), "cuDevicePrimaryCtxRetain"
-        )
-        with self._current():
-            self._copy_stream = self.stream_create()
+        super().__init__(device)
         self._functions: dict[str, Any] = {}
         self._modules: list[Any] = []
-        self._page: Any = None
         self._lock = threading.Lock()
 
     # -- what this driver is and can do
@@ -95,88 +82,13 @@ class CudaDriver:
     def missing_for_device_patch(self) -> str:
         return "" if cuda_kernels.find_device_runtime() else cuda_kernels.PATCH_MISSING
 
-    # -- memory
-
-    def mem_address_reserve(self, nbytes: int) -> int:
-        with self._current():
-            return int(check(cu.cuMemAddressReserve(nbytes, 2 << 20, 0, 0), "cuMemAddressReserve"))
-
-    def mem_alloc(self, nbytes: int) -> int:
-        with self._relaxed():
-            return int(check(cu.cuMemAlloc(nbytes), "cuMemAlloc"))
-
-    def mem_free(self, ptr: int) -> None:
-        with self._relaxed():
-            check(cu.cuMemFree(ptr), "cuMemFree")
-
-    def memcpy_htod(self, dst_ptr: int, data: bytes) -> None:
-        with self._relaxed():
-            check(
-                cu.cuMemcpyHtoDAsync(dst_ptr, data, len(data), self._copy_stream),
-                "cuMemcpyHtoDAsync",
-            )
-            self.stream_synchronize(self._copy_stream)
-
-    def memcpy_dtoh(self, src_ptr: int, nbytes: int) -> bytes:
-        data = bytearray(nbytes)
-        with self._relaxed():
-            check(
-                cu.cuMemcpyDtoHAsync(data, src_ptr, nbytes, self._copy_stream),
-                "cuMemcpyDtoHAsync",
-            )
-            self.stream_synchronize(self._copy_stream)
-        return bytes(data)
-
-    def mem_map(self, ptr: int, nbytes: int) -> tuple[int, int]:
-        """Put one shared page behind reserved addresses, over and over; return what was mapped.
-
-        Some libraries ask the driver about an address before they use it.
-        """
-        page = 2 << 20
-        begin, end = ptr // page * page, -(-(ptr + max(nbytes, 1)) // page) * page
-        with self._relaxed():
-            handle = self._stand_in_page(page)
-            for at in range(begin, end, page):
-                check(cu.cuMemMap(at, page, 0, handle, 0), "cuMemMap")
-            access = cu.CUmemAccessDesc()
-            access.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-            access.location.id = self.device
-            access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-            check(cu.cuMemSetAccess(begin, end - begin, [access], 1), "cuMemSetAccess")
-        return begin, end - begin
-
-    def mem_unmap(self, ptr: int, nbytes: int) -> None:
-        """Take the page away again."""
-        with self._relaxed():
-            check(cu.cuMemUnmap(ptr, nbytes), "cuMemUnmap")
-
-    def _stand_in_page(self, nbytes: int) -> Any:
-        if self._page is None:
-            properties = cu.CUmemAllocationProp()
-            properties.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-            properties.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-            properties.location.id = self.device
-            self._page = check(cu.cuMemCreate(nbytes, properties, 0), "cuMemCreate")
-        return self._page
-
-    def mem_get_address_range(self, ptr: int) -> tuple[int, int] | None:
-        error, base, nbytes = cu.cuMemGetAddressRange(ptr)
-        return None if error != cu.CUresult.CUDA_SUCCESS else (int(base), int(nbytes))
-
     # -- streams and capture
-
-    def stream_create(self) -> int:
-        flags = cu.CUstream_flags.CU_STREAM_NON_BLOCKING
-        return int(check(cu.cuStreamCreate(flags), "cuStreamCreate"))
 
     def stream_destroy(self, stream: int) -> None:
         check(cu.cuStreamDestroy(stream), "cuStreamDestroy")
 
-    def stream_synchronize(self, stream: int) -> None:
-        check(cu.cuStreamSynchronize(stream), "cuStreamSynchronize")
-
     def stream_begin_capture(self, stream: int, mode: str) -> None:
-        check(cu.cuStreamBeginCapture(stream, _CAPTURE_MODE[mode]), "cuStreamBeginCapture")
+        check(cu.cuStreamBeginCapture(stream, CAPTURE_MODE[mode]), "cuStreamBeginCapture")
 
     def stream_end_capture(self, stream: int) -> Any:
         return check(cu.cuStreamEndCapture(stream), "cuStreamEndCapture")
@@ -302,30 +214,6 @@ class CudaDriver:
                 )
                 self._functions[name] = ("func", function, None)
         self._modules.append(module)
-
-    # -- contexts
-
-    @contextmanager
-    def _current(self) -> Iterator[None]:
-        """Make the device's primary context current in this thread for a while."""
-        check(cu.cuCtxPushCurrent(self._context), "cuCtxPushCurrent")
-        try:
-            yield
-        finally:
-            check(cu.cuCtxPopCurrent(), "cuCtxPopCurrent")
-
-    @contextmanager
-    def _relaxed(self) -> Iterator[None]:
-        """Allow allocation and loading while this thread captures on another stream."""
-        mode = check(
-            cu.cuThreadExchangeStreamCaptureMode(_CAPTURE_MODE["relaxed"]),
-            "cuThreadExchangeStreamCaptureMode",
-        )
-        try:
-            with self._current():
-                yield
-        finally:
-            check(cu.cuThreadExchangeStreamCaptureMode(mode), "cuThreadExchangeStreamCaptureMode")
 
 
 def _add_dependencies(graph: Any, sources: list[Any], targets: list[Any], data: list[Any]) -> Any:

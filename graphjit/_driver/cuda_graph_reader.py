@@ -165,7 +165,7 @@ def _describe_function(function: Any, is_kernel: bool) -> tuple[str, tuple[tuple
     """Return a function's name and the (offset, size) of each of its parameters."""
     get_info = cu.cuKernelGetParamInfo if is_kernel else cu.cuFuncGetParamInfo
     get_name = cu.cuKernelGetName if is_kernel else cu.cuFuncGetName
-    layout = []
+    layout: list[tuple[int, int]] = []
     while (info := get_info(function, len(layout)))[0] == cu.CUresult.CUDA_SUCCESS:
         layout.append((int(info[1]), int(info[2])))
     error, name = get_name(function)
@@ -179,7 +179,7 @@ def _packed_params(p: Any, layout: tuple[tuple[int, int], ...]) -> bytes:
     packed = bytearray(nbytes)
     if pointers := int(p.kernelParams or 0):
         for i, (offset, size) in enumerate(layout):
-            source = ctypes.c_void_p.from_address(pointers + 8 * i).value
+            source = ctypes.c_void_p.from_address(pointers + 8 * i).value or 0
             packed[offset : offset + size] = ctypes.string_at(source, size)
     elif extra := int(p.extra or 0):
         buffer_ptr, buffer_nbytes = _extra_buffer(extra)

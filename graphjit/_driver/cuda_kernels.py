@@ -43,7 +43,7 @@ def find_device_runtime() -> Path | None:
     if find is not None:
         try:
             return Path(find("cudadevrt"))
-        except Exception:  # pathfinder raises several types for "not here"; look further
+        except Exception:  # noqa: BLE001 - several types mean "not here"; look further
             pass
     places = [Path(p) / "nvidia" for p in sys.path if p]
     places += [Path(os.environ[k]) for k in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(k)]
@@ -96,6 +96,6 @@ def _write_atomically(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(data)
-        os.replace(file.name, path)
+        Path(file.name).replace(path)
     except OSError:
         pass  # the cache saves 50 ms a process, nothing depends on it

@@ -79,7 +79,10 @@ class Driver(Protocol):
         """Copy from the device and wait."""
 
     def mem_get_address_range(self, ptr: int) -> tuple[int, int] | None:
-        """Return (base, nbytes) of the allocation that holds ``ptr``, or None (cuMemGetAddressRange)."""
+        """Return (base, nbytes) of the allocation around ``ptr``, or None.
+
+        cuMemGetAddressRange.
+        """
 
     # -- streams and capture
     def stream_create(self) -> int:
@@ -105,11 +108,11 @@ class Driver(Protocol):
 
     def graph_create(self) -> Any: ...
     def graph_destroy(self, graph: Any) -> None: ...
-    def kernel_node_params(self, launch: KernelLaunch, params: bytes) -> KernelNodeParams:
-        """Build node parameters that own a copy of ``params``."""
+    def kernel_node_params(self, launch: KernelLaunch, params: bytes) -> Any:
+        """Build ``KernelNodeParams`` that own a copy of ``params``."""
 
     def graph_add_kernel_node(
-        self, graph: Any, params: KernelNodeParams, attributes_of: KernelNode | None
+        self, graph: Any, params: Any, attributes_of: KernelNode | None
     ) -> Any:
         """Add a kernel node without dependencies, with the attributes of a captured node."""
 
@@ -124,7 +127,7 @@ class Driver(Protocol):
     def graph_upload(self, graph_exec: Any, stream: int) -> None: ...
     def graph_launch(self, graph_exec: Any, stream: int) -> None: ...
     def graph_exec_kernel_node_set_params(
-        self, graph_exec: Any, node: Any, params: KernelNodeParams
+        self, graph_exec: Any, node: Any, params: Any
     ) -> None: ...
     def graph_exec_destroy(self, graph_exec: Any) -> None:
         """Destroy once launches in flight are done; returns at once (cuGraphExecDestroy)."""

@@ -80,15 +80,37 @@ add("sin exp log1p", lambda x, y: cp.sin(x) + cp.exp(-y * y) + cp.log1p(cp.abs(x
 add("where", lambda x, y: cp.where(x > y, x, y * 2))
 add("clip", lambda x, y: cp.clip(x, -0.5, 0.5) + cp.maximum(x, y))
 add("astype", lambda x, y: (x.astype(cp.float64) + y).astype(cp.float16))
-add("complex", lambda x, y: (x * y.conj()).real, lambda: (complex_normal(N, N), complex_normal(N, N)))
-add("integer and bit operations", lambda a, b: (a & b) | (a << 2) ^ (b % 7), lambda: (integers(N, N), integers(N, N)))
+add(
+    "complex",
+    lambda x, y: (x * y.conj()).real,
+    lambda: (complex_normal(N, N), complex_normal(N, N)),
+)
+add(
+    "integer and bit operations",
+    lambda a, b: (a & b) | (a << 2) ^ (b % 7),
+    lambda: (integers(N, N), integers(N, N)),
+)
 add("divmod", lambda a, b: cp.divmod(a, b + 1), lambda: (integers(N), integers(N)))
-add("broadcast", lambda x, y: x[:, None, :] + y[None, :, :], lambda: (normal(20, 30), normal(25, 30)))
+add(
+    "broadcast",
+    lambda x, y: x[:, None, :] + y[None, :, :],
+    lambda: (normal(20, 30), normal(25, 30)),
+)
 add("in place", lambda x, y: _in_place(x, y))
 add("negative strides", lambda x, y: x[::-1, ::-2] + y[:, ::2])
 add("fortran order", lambda x, y: cp.asfortranarray(x) + y)
-add("zeros and full", lambda x, y: cp.zeros_like(x) + cp.full(x.shape, 3, x.dtype) + cp.ones_like(y))
-add("arange linspace eye", lambda x, y: x + cp.arange(N, dtype=x.dtype) + cp.linspace(0, 1, N, dtype=x.dtype) + cp.eye(N, dtype=x.dtype))
+add(
+    "zeros and full", lambda x, y: cp.zeros_like(x) + cp.full(x.shape, 3, x.dtype) + cp.ones_like(y)
+)
+add(
+    "arange linspace eye",
+    lambda x, y: (
+        x
+        + cp.arange(N, dtype=x.dtype)
+        + cp.linspace(0, 1, N, dtype=x.dtype)
+        + cp.eye(N, dtype=x.dtype)
+    ),
+)
 add("fused", lambda x, y: _fused(x, y))
 add("raw kernel", lambda x, y: _raw(x, y))
 add("elementwise kernel", lambda x, y: _elementwise(x, y))
@@ -117,16 +139,27 @@ add("argsort", lambda x: cp.argsort(x, axis=0), one)
 add("partition", lambda x: cp.partition(x, 5, axis=1), one)
 add("searchsorted", lambda x, y: cp.searchsorted(cp.sort(x), y), lambda: (normal(500), normal(300)))
 add("lexsort", lambda x: cp.lexsort(x), lambda: (normal(3, 200),))
-add("interp", lambda x, y: cp.interp(x, cp.arange(9.0), y), lambda: (normal(300, dtype=cp.float64), normal(9, dtype=cp.float64)))
+add(
+    "interp",
+    lambda x, y: cp.interp(x, cp.arange(9.0), y),
+    lambda: (normal(300, dtype=cp.float64), normal(9, dtype=cp.float64)),
+)
 
 # -- indexing and manipulation
 add("slice assignment", lambda x, y: _assign(x, y))
 add("list index", lambda x: x[[0, 2, 5]] + x[:, [1]].T[:, :1], one)
 add("take", lambda x, i: cp.take(x, i, axis=0), lambda: (normal(N, N), integers(40, high=N)))
 add("integer array index", lambda x, i: x[i, i], lambda: (normal(N, N), integers(40, high=N)))
-add("scatter add", lambda x, i: _scatter(x, i), lambda: (normal(N, N), cp.random.permutation(N)[:40]))
+add(
+    "scatter add",
+    lambda x, i: _scatter(x, i),
+    lambda: (normal(N, N), cp.random.permutation(N)[:40]),
+)
 add("concatenate", lambda x, y: cp.concatenate([x, y], axis=1))
-add("concatenate nine", lambda x, y: cp.concatenate([x, y, x * 2, y * 2, x + 1, y + 1, x - 1, y - 1, x * y]))
+add(
+    "concatenate nine",
+    lambda x, y: cp.concatenate([x, y, x * 2, y * 2, x + 1, y + 1, x - 1, y - 1, x * y]),
+)
 add("stack", lambda x, y: cp.stack([x, y, x], axis=1))
 add("split", lambda x: cp.split(x, 3), one)
 add("pad", lambda x: cp.pad(x, 2), one)
@@ -135,30 +168,60 @@ add("tile repeat", lambda x: (cp.tile(x, (2, 1)), cp.repeat(x, 2, axis=0)), one)
 add("transpose reshape", lambda x: x.T.reshape(-1, 12), one)
 add("tril diag trace", lambda x: (cp.tril(x), cp.diag(x), cp.trace(x)), one)
 add("host constant", lambda x: x + cp.asarray(np.linspace(0, 1, N, dtype=np.float32)), one)
-add("choose", lambda x, i: cp.choose(i % 2, cp.stack([x, -x])), lambda: (normal(N), integers(N)))
+add(
+    "choose",
+    lambda x, i: cp.choose(i % 2, cp.stack([x, -x])),
+    lambda: (normal(N), integers(N)),
+    "reads the contents",
+)
 add("meshgrid", lambda x: cp.meshgrid(x, x * 2), lambda: (normal(N),))
 
 # -- linear algebra
 add("matmul f32", lambda x, y: x @ y)
-add("matmul f64", lambda x, y: x @ y, lambda: (normal(N, N, dtype=cp.float64), normal(N, N, dtype=cp.float64)))
-add("matmul f16", lambda x, y: x @ y, lambda: (normal(128, 128, dtype=cp.float16), normal(128, 128, dtype=cp.float16)))
-add("matmul f16 large", lambda x, y: x @ y, lambda: (normal(1024, 1024, dtype=cp.float16), normal(1024, 1024, dtype=cp.float16)))
+add(
+    "matmul f64",
+    lambda x, y: x @ y,
+    lambda: (normal(N, N, dtype=cp.float64), normal(N, N, dtype=cp.float64)),
+)
+add(
+    "matmul f16",
+    lambda x, y: x @ y,
+    lambda: (normal(128, 128, dtype=cp.float16), normal(128, 128, dtype=cp.float16)),
+)
+add(
+    "matmul f16 large",
+    lambda x, y: x @ y,
+    lambda: (normal(1024, 1024, dtype=cp.float16), normal(1024, 1024, dtype=cp.float16)),
+)
 add("matmul complex", lambda x, y: x @ y, lambda: (complex_normal(N, N), complex_normal(N, N)))
 add("batched matmul", lambda x, y: x @ y, lambda: (normal(7, 40, 50), normal(7, 50, 30)))
 add("matvec dot outer", lambda x, y: (x @ y[0], x[0] @ y[0], cp.outer(x[0], y[0])))
 add("tensordot", lambda x, y: cp.tensordot(x, y, axes=([1], [0])))
 add("einsum", lambda x, y: cp.einsum("ij,kj->ik", x, y))
-add("einsum batched", lambda x, y: cp.einsum("bij,bjk->bik", x, y), lambda: (normal(5, 20, 30), normal(5, 30, 10)))
+add(
+    "einsum batched",
+    lambda x, y: cp.einsum("bij,bjk->bik", x, y),
+    lambda: (normal(5, 20, 30), normal(5, 30, 10)),
+)
 add("kron", lambda x, y: cp.kron(x[:8, :8], y[:8, :8]))
 add("MLP", lambda x, w: _mlp(x, w))
 add("solve", lambda a, b: cp.linalg.solve(a, b), lambda: (positive_definite(N), normal(N, 4)))
 add("inv", lambda a: cp.linalg.inv(a), lambda: (positive_definite(N),))
 add("cholesky", lambda a: cp.linalg.cholesky(a), lambda: (positive_definite(N, cp.float64),))
 add("det slogdet", lambda a: cp.linalg.slogdet(a), lambda: (positive_definite(N),))
-add("qr", lambda a: cp.linalg.qr(a), one, )
-add("eigh", lambda a: cp.linalg.eigh(a), lambda: (positive_definite(N),))
-add("svd", lambda a: cp.linalg.svd(a), one)
-add("lstsq", lambda a, b: cp.linalg.lstsq(a, b, rcond=None)[0], lambda: (normal(N, 20), normal(N)))
+add(
+    "qr",
+    lambda a: cp.linalg.qr(a),
+    one,
+)
+add("eigh", lambda a: cp.linalg.eigh(a), lambda: (positive_definite(N),), "CUSOLVER")
+add("svd", lambda a: cp.linalg.svd(a), one, "CUSOLVER")
+add(
+    "lstsq",
+    lambda a, b: cp.linalg.lstsq(a, b, rcond=None)[0],
+    lambda: (normal(N, 20), normal(N)),
+    "CUSOLVER",
+)
 add("matrix power", lambda a: cp.linalg.matrix_power(a * 0.1, 3), one)
 add("sparse @ dense", lambda a, x: a @ x, lambda: (_sparse(), normal(N, 8)))
 add("sparse @ vector", lambda a, x: a @ x, lambda: (_sparse(), normal(N)))
@@ -240,8 +303,6 @@ def _sparse() -> Any:
     return sparse.random(N, N, density=0.1, dtype=cp.float32, format="csr")
 
 
-
-
 @cp.fuse()
 def _fused(x: Any, y: Any) -> Any:
     return cp.sqrt(x * x + y * y) * 2
@@ -264,5 +325,9 @@ _axpy = cp.RawKernel(
 def _raw(x: Any, y: Any) -> Any:
     out = y.copy()
     packed = np.zeros(40, np.uint8)
-    _axpy(((x.size + 255) // 256,), (256,), (packed.view("V40")[0], x, out, cp.float32(2.5), cp.int32(x.size)))
+    _axpy(
+        ((x.size + 255) // 256,),
+        (256,),
+        (packed.view("V40")[0], x, out, cp.float32(2.5), cp.int32(x.size)),
+    )
     return out

@@ -1,0 +1,111 @@
+"""CuPy's streams under capture: those that a function switches to become branches.
+
+Input: the capture stream. Output: a context in which ``with stream``, ``stream.use()`` and
+``stream.synchronize()`` do the right thing in the capturing thread.
+Raises: what CUDA raises when a stream, such as the legacy one, cannot be captured.
+Source: CuPy 14, cupy/cuda/stream.pyx; cuStreamWaitEvent on a captured event.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any
+
+import cupy
+from cupy.cuda import runtime
+
+from graphjit._adapters.interface import CaptureHooks
+
+_BaseStream: Any = cupy.cuda.Stream.__mro__[1]
+_CHANGED = ("__enter__", "use", "synchronize")
+
+
+class CaptureEvent(cupy.cuda.Event):  # type: ignore[misc]
+    """An event in a capture. CuPy asks it whether a staging buffer is free: it always is,
+    since constants are uploaded before the copy is recorded.
+    """
+
+    @property
+    def done(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+
+class CaptureStream(cupy.cuda.Stream):  # type: ignore[misc]
+    """The stream under capture."""
+
+    def record(self, event: Any = None) -> Any:
+        return super().record(CaptureEvent(disable_timing=True) if event is None else event)
+
+
+class CapturedStreams:
+    """Replaces three methods of CuPy's streams for the time of a capture.
+
+    Work on a stream outside the capture would run at once, on addresses that hold nothing.
+    Switching to a stream therefore forks it off the current one; waiting for a stream, which
+    the host cannot do now, orders the other streams behind it. ``join`` joins the branches.
+    """
+
+    def __init__(self, main: CaptureStream, hooks: CaptureHooks) -> None:
+        self.main = main
+        self.hooks = hooks
+        self.branches: list[Any] = []
+        self._thread = threading.get_ident()
+        self._plain = {name: vars(_BaseStream)[name] for name in _CHANGED}
+
+    def __enter__(self) -> CapturedStreams:
+        plain = self._plain
+
+        def enter(stream: Any) -> Any:
+            self._fork(stream)
+            return plain["__enter__"](stream)
+
+        def use(stream: Any) -> Any:
+            self._fork(stream)
+            return plain["use"](stream)
+
+        def synchronize(stream: Any) -> None:
+            if self._is_captured(stream):
+                self._order_behind(stream)
+            else:
+                plain["synchronize"](stream)
+
+        for name, function in zip(_CHANGED, (enter, use, synchronize), strict=True):
+            setattr(_BaseStream, name, function)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for name, function in self._plain.items():
+            setattr(_BaseStream, name, function)
+
+    def join(self) -> None:
+        """Let the capture stream wait for every branch."""
+        for branch in self.branches:
+            self.main.wait_event(branch.record())
+
+    def _is_captured(self, stream: Any) -> bool:
+        return threading.get_ident() == self._thread and runtime.streamIsCapturing(stream.ptr)
+
+    def _fork(self, stream: Any) -> None:
+        if stream is self.main or threading.get_ident() != self._thread:
+            return
+        if self._is_captured(stream):
+            # The user's own fork, or one of before: named if it is never joined.
+            self.hooks.hints.setdefault("forks", []).append(self.hooks.where())
+        else:
+            stream.wait_event(cupy.cuda.get_current_stream().record())
+            self.branches.append(stream)
+
+    def _order_behind(self, stream: Any) -> None:
+        event = stream.record()
+        for other in (self.main, *self.branches):
+            if other is not stream:
+                other.wait_event(event)

@@ -1,0 +1,40 @@
+"""Which arrays of a call share memory: part of what a graph is captured for.
+
+Input: addresses and ``ArraySpec``s. Output: groups as (index, leader, byte offset).
+"""
+
+from __future__ import annotations
+
+from graphjit._adapters.interface import ArraySpec
+
+
+def alias_pattern(ptrs: list[int], specs: list[ArraySpec]) -> tuple[tuple[int, int, int], ...]:
+    """Find arrays that share memory.
+
+    Returns
+    -------
+    tuple of (index, leader, byte_offset)
+        For each array whose memory touches that of another: the first array of its group
+        and the distance between their addresses. Empty if all are apart.
+    """
+    n = len(ptrs)
+    if n < 2:
+        return ()
+    spans = sorted((ptrs[i] + specs[i].low, ptrs[i] + specs[i].high, i) for i in range(n))
+    groups: list[list[int]] = []
+    end = -1
+    for low, high, i in spans:
+        if high > low and low < end:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+        if high > low:
+            end = max(end, high)
+    pattern = [
+        (i, min(group), ptrs[i] - ptrs[min(group)])
+        for group in groups
+        if len(group) > 1
+        for i in group
+        if i != min(group)
+    ]
+    return tuple(sorted(pattern))

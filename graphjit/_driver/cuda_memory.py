@@ -1,0 +1,133 @@
+"""Contexts and memory of one CUDA device through cuda.bindings.
+
+Input / Output: addresses and sizes in bytes. Every call is legal while a stream of this
+thread is capturing: it is made in relaxed mode, on a stream of its own.
+Raises: ``DriverError``.
+Source: cuDevicePrimaryCtxRetain, cuMemAlloc, cuMemAddressReserve, cuMemMap,
+cuThreadExchangeStreamCaptureMode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+from graphjit._driver.cuda_graph_reader import check
+
+CAPTURE_MODE = {
+    "global": cu.CUstreamCaptureMode.CU_STREAMCAPTURE_MODE_GLOBAL,
+    "thread_local": cu.CUstreamCaptureMode.CU_STREAMCAPTURE_MODE_THREAD_LOCAL,
+    "relaxed": cu.CUstreamCaptureMode.CU_STREAMCAPTURE_MODE_RELAXED,
+}
+
+
+class CudaMemory:
+    """The primary context of a device, its memory, and streams to wait on."""
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self._cu_device = check(cu.cuDeviceGet(device), "cuDeviceGet")
+        self._context = check(
+            cu.cuDevicePrimaryCtxRetain(self._cu_device), "cuDevicePrimaryCtxRetain"
+        )
+        self._page: Any = None
+        with self._current():
+            self._copy_stream = self.stream_create()
+
+    def stream_create(self) -> int:
+        flags = cu.CUstream_flags.CU_STREAM_NON_BLOCKING
+        return int(check(cu.cuStreamCreate(flags), "cuStreamCreate"))
+
+    def stream_synchronize(self, stream: int) -> None:
+        check(cu.cuStreamSynchronize(stream), "cuStreamSynchronize")
+
+    def mem_address_reserve(self, nbytes: int) -> int:
+        with self._current():
+            return int(check(cu.cuMemAddressReserve(nbytes, 2 << 20, 0, 0), "cuMemAddressReserve"))
+
+    def mem_alloc(self, nbytes: int) -> int:
+        with self._relaxed():
+            return int(check(cu.cuMemAlloc(nbytes), "cuMemAlloc"))
+
+    def mem_free(self, ptr: int) -> None:
+        with self._relaxed():
+            check(cu.cuMemFree(ptr), "cuMemFree")
+
+    def memcpy_htod(self, dst_ptr: int, data: bytes) -> None:
+        with self._relaxed():
+            check(
+                cu.cuMemcpyHtoDAsync(dst_ptr, data, len(data), self._copy_stream),
+                "cuMemcpyHtoDAsync",
+            )
+            self.stream_synchronize(self._copy_stream)
+
+    def memcpy_dtoh(self, src_ptr: int, nbytes: int) -> bytes:
+        data = bytearray(nbytes)
+        with self._relaxed():
+            check(
+                cu.cuMemcpyDtoHAsync(data, src_ptr, nbytes, self._copy_stream),
+                "cuMemcpyDtoHAsync",
+            )
+            self.stream_synchronize(self._copy_stream)
+        return bytes(data)
+
+    def mem_map(self, ptr: int, nbytes: int) -> tuple[int, int]:
+        """Put one shared page behind reserved addresses, over and over; return what was mapped.
+
+        Some libraries ask the driver about an address before they use it.
+        """
+        page = 2 << 20
+        begin, end = ptr // page * page, -(-(ptr + max(nbytes, 1)) // page) * page
+        with self._relaxed():
+            handle = self._stand_in_page(page)
+            for at in range(begin, end, page):
+                check(cu.cuMemMap(at, page, 0, handle, 0), "cuMemMap")
+            access = cu.CUmemAccessDesc()
+            access.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            access.location.id = self.device
+            access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            check(cu.cuMemSetAccess(begin, end - begin, [access], 1), "cuMemSetAccess")
+        return begin, end - begin
+
+    def mem_unmap(self, ptr: int, nbytes: int) -> None:
+        """Take the page away again."""
+        with self._relaxed():
+            check(cu.cuMemUnmap(ptr, nbytes), "cuMemUnmap")
+
+    def _stand_in_page(self, nbytes: int) -> Any:
+        if self._page is None:
+            properties = cu.CUmemAllocationProp()
+            properties.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+            properties.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            properties.location.id = self.device
+            self._page = check(cu.cuMemCreate(nbytes, properties, 0), "cuMemCreate")
+        return self._page
+
+    def mem_get_address_range(self, ptr: int) -> tuple[int, int] | None:
+        error, base, nbytes = cu.cuMemGetAddressRange(ptr)
+        return None if error != cu.CUresult.CUDA_SUCCESS else (int(base), int(nbytes))
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """Make the device's primary context current in this thread for a while."""
+        check(cu.cuCtxPushCurrent(self._context), "cuCtxPushCurrent")
+        try:
+            yield
+        finally:
+            check(cu.cuCtxPopCurrent(), "cuCtxPopCurrent")
+
+    @contextmanager
+    def _relaxed(self) -> Iterator[None]:
+        """Allow allocation and loading while this thread captures on another stream."""
+        mode = check(
+            cu.cuThreadExchangeStreamCaptureMode(CAPTURE_MODE["relaxed"]),
+            "cuThreadExchangeStreamCaptureMode",
+        )
+        try:
+            with self._current():
+                yield
+        finally:
+            check(cu.cuThreadExchangeStreamCaptureMode(mode), "cuThreadExchangeStreamCaptureMode")

@@ -1,0 +1,125 @@
+"""Places that hold a value, and can be read and restored: attributes, items, globals, cells.
+
+Input: the object that a place belongs to. Output: what is there now; ``MISSING`` for nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from graphjit._signature import IdentityKey
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
+
+
+class Place(Protocol):
+    """A place that holds a value: an attribute, an item, a global, a closure cell."""
+
+    def read(self, parent: Any) -> Any: ...
+    def write(self, parent: Any, value: Any) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """``parent.name``."""
+
+    name: str
+
+    def read(self, parent: Any) -> Any:
+        return getattr(parent, self.name, MISSING)
+
+    def write(self, parent: Any, value: Any) -> None:
+        setattr(parent, self.name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """``parent[key]``; a container's contents are restored as a whole."""
+
+    key: Any
+
+    def read(self, parent: Any) -> Any:
+        return parent[self.key]
+
+    def write(self, parent: Any, value: Any) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A variable of an enclosing function."""
+
+    cell: Any
+
+    def read(self, parent: Any) -> Any:
+        try:
+            return self.cell.cell_contents
+        except ValueError:
+            return MISSING
+
+    def write(self, parent: Any, value: Any) -> None:
+        self.cell.cell_contents = value
+
+
+@dataclass(frozen=True, slots=True)
+class Global:
+    """A variable of a module."""
+
+    namespace: dict[str, Any]
+    name: str
+
+    def read(self, parent: Any) -> Any:
+        return self.namespace.get(self.name, MISSING)
+
+    def write(self, parent: Any, value: Any) -> None:
+        self.namespace[self.name] = value
+
+
+@dataclass(frozen=True, slots=True)
+class ClassAttribute:
+    """What a class gives its instances; methods count by their function."""
+
+    owner: type
+    name: str
+
+    def read(self, parent: Any) -> Any:
+        value = vars(self.owner).get(self.name, MISSING)
+        value = getattr(value, "__func__", value)
+        return value.fget if isinstance(value, property) else value
+
+    def write(self, parent: Any, value: Any) -> None:
+        if not callable(value):
+            setattr(self.owner, self.name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class NamesPresent:
+    """Those of some names that an object, or a module, has by itself.
+
+    A name that appears later can hide what was found elsewhere: an attribute of the class, a
+    builtin.
+    """
+
+    names: frozenset[str]
+    namespace: dict[str, Any] | None = None
+
+    def read(self, parent: Any) -> Any:
+        namespace = getattr(parent, "__dict__", {}) if self.namespace is None else self.namespace
+        return self.names & namespace.keys()
+
+    def write(self, parent: Any, value: Any) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An object that the walk starts from."""
+
+    key: IdentityKey
+
+    def read(self, parent: Any) -> Any:
+        return self.key.get()
+
+    def write(self, parent: Any, value: Any) -> None:
+        pass
