@@ -41,6 +41,8 @@ class Call:
     array_ptrs: list[int]
     array_index: list[int]
     """Index into ``leaves`` of each array."""
+    is_plain: bool = False
+    """Positional arrays, scalars and objects only: what the compiled hit can read."""
     paths: list[str] | None = None
 
     def rebuild(self, arrays: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -163,7 +165,16 @@ class ArgumentReader:
             else:
                 return None
         tree = _plain_tree(len(args))
-        return Call(adapter, (adapter.name, tuple(key)), list(args), tree, arrays, ptrs, index)
+        return Call(
+            adapter,
+            (adapter.name, tuple(key)),
+            list(args),
+            tree,
+            arrays,
+            ptrs,
+            index,
+            is_plain=True,
+        )
 
     def _read_any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         args, kwargs = self._box_static(args, kwargs)
@@ -274,6 +285,11 @@ def _is_opaque(value: Any, kind: type) -> bool:
 
 
 _plain_trees: dict[int, Any] = {}
+
+
+def plain_tuple(n: int) -> Any:
+    """Return the tree of a tuple of n leaves."""
+    return flatten((0,) * n, lambda _: False)[1]
 
 
 def _plain_tree(n: int) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from graphjit._arguments import Call
 from graphjit._entry import CacheEntry
+from graphjit._hit import Clock, FastHits
 from graphjit.errors import CacheGrowthWarning
 
 _GROWTH = (
@@ -48,7 +49,9 @@ class Cache:
         self._warmups: dict[Hashable, int] = {}
         self._n_entries = 0
         self._has_warned = False
-        self.hits = 0
+        self.clock = Clock()
+        self.fast = FastHits(self.clock)
+        self._hits_of_gone = 0
         self.misses = 0
         self.evictions = 0
         self.eager_calls = 0
@@ -63,14 +66,18 @@ class Cache:
 
     def count_hit(self, entry: CacheEntry) -> None:
         """Note a hit; the order of use decides what is evicted."""
-        self.hits += 1
-        entry.n_hits += 1
-        entry.last_use = time.time()
+        self.clock.tick += 1
+        counts = entry.counts
+        counts.hits += 1
+        counts.last_use = self.clock.tick
+        counts.last_time = int(time.time())
 
     def insert(self, key: Hashable, entry: CacheEntry) -> None:
         """Add an entry; the one used longest ago makes room."""
         with self.lock:
-            self._buckets.setdefault(key, []).insert(0, entry)
+            self.clock.tick += 1
+            entry.counts.last_use = self.clock.tick
+            self._buckets[key] = [entry, *self._buckets.get(key, ())]
             self._warmups.pop(key, None)
             self._n_entries += 1
             if self.max_entries is not None and self._n_entries > self.max_entries:
@@ -79,7 +86,7 @@ class Cache:
     def _evict(self) -> None:
         oldest = min(
             (
-                (entry.last_use, key, entry)
+                (entry.counts.last_use, key, entry)
                 for key, bucket in self._buckets.items()
                 for entry in bucket
             ),
@@ -100,6 +107,7 @@ class Cache:
         else:
             del self._buckets[key]
         self._n_entries -= 1
+        self._hits_of_gone += entry.counts.hits
         entry.close()
 
     def count_warmup(self, key: Hashable) -> int:
@@ -120,7 +128,7 @@ class Cache:
         """Return the entries, the one used last first."""
         with self.lock:
             found = [entry for bucket in self._buckets.values() for entry in bucket]
-        return sorted(found, key=lambda entry: -entry.last_use)
+        return sorted(found, key=lambda entry: -entry.counts.last_use)
 
     def clear(self) -> None:
         """Free every entry and reset the counts."""
@@ -130,13 +138,14 @@ class Cache:
                     self._remove(key, entry)
             self._refused.clear()
             self._warmups.clear()
-            self.hits = self.misses = self.evictions = self.eager_calls = 0
+            self.fast.clear()
+            self._hits_of_gone = self.misses = self.evictions = self.eager_calls = 0
             self._has_warned = False
 
     def info(self) -> CacheInfo:
         """Return the counts."""
         return CacheInfo(
-            self.hits,
+            self._hits_of_gone + sum(entry.counts.hits for entry in self.entries()),
             self.misses,
             self.max_entries,
             self._n_entries,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from graphjit._adapters.interface import Adapter, ArraySpec, Memory
@@ -25,6 +26,7 @@ from graphjit._capture import (
 )
 from graphjit._executable import Executable, instantiate
 from graphjit._externals import External, find_externals
+from graphjit._hit import MISS, HitCounts, HitPlan
 from graphjit._outputs import OutputPlan, plan_outputs
 from graphjit._relocation import (
     RelocationPlan,
@@ -66,8 +68,14 @@ class CacheEntry:
     instantiate_us: float
     static_memory: list[Memory] | None = None
     """With ``outputs="static"``: the memory that every call writes its outputs to."""
-    n_hits: int = 0
-    last_use: float = field(default_factory=time.time)
+
+    can_be_native: bool = True
+    """False once the compiled hit has declined."""
+
+    @property
+    def counts(self) -> HitCounts:
+        """Hits, patches, launches and last use."""
+        return self.executable.counts
 
     def match(self, call: Call) -> list[Any] | None:
         """Return the arrays of a call, arguments and implicit ones; None if it does not fit."""
@@ -85,7 +93,10 @@ class CacheEntry:
         return arrays
 
     def launch(self, arrays: Sequence[Any]) -> Any:
-        """Launch the graph on the caller's current stream; return the outputs."""
+        """Launch the graph on the caller's current stream; return the outputs.
+
+        ``MISS`` if the entry has been evicted meanwhile.
+        """
         adapter = self.adapter
         slots = [adapter.device_ptr(arrays[i]) for i in self.leaders]
         memories = self.static_memory
@@ -95,15 +106,46 @@ class CacheEntry:
         if self.scratch_nbytes:
             scratch = adapter.allocate(self.scratch_nbytes)
             slots.append(scratch.ptr)
-        self.executable.launch(slots, adapter.current_stream())
+        if not self.executable.launch(slots, adapter.current_stream()):
+            return MISS
         # The scratch block goes back now; the stream orders its next use after this launch.
         return self.outputs.build(adapter, memories, arrays)
+
+    def hit_plan(self, arrays: Sequence[Any]) -> HitPlan:
+        """Describe the entry for the compiled hit; ``arrays`` are those of a call it serves."""
+        adapter, outputs, executable = self.adapter, self.outputs, self.executable
+        static, result = self.static_memory, None
+        if static is not None:
+            result = outputs.build(adapter, static, arrays)
+        return HitPlan(
+            entry=self,
+            executable=executable,
+            graph_exec=int(executable.graph_exec),
+            context=executable.driver.native_context(),
+            spans=[(spec.low, spec.high) for spec in self.specs],
+            leaders=self.leaders,
+            memory_nbytes=[] if static is not None else [r.nbytes for r in outputs.regions],
+            scratch_nbytes=self.scratch_nbytes,
+            patches=executable.native_patches(),
+            templates=outputs.templates(adapter),
+            is_tuple=outputs.is_plain_tuple,
+            build=partial(_build_on_pointers, self),
+            watch_read=self.watch.read if self.watch.steps else None,
+            static_ptrs=None if static is None else [memory.ptr for memory in static],
+            static_result=result,
+            keep=[array.dtype for array in arrays],
+        )
 
     def close(self) -> None:
         """Free the graph and everything it owns."""
         self.executable.close()
         self.static_memory = None
         self.externals = []
+
+
+def _build_on_pointers(entry: CacheEntry, pointers: list[Any], arrays: list[Any]) -> Any:
+    memories = [Memory(pointer.ptr, pointer) for pointer in pointers]
+    return entry.outputs.build(entry.adapter, memories, arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +251,7 @@ def _finish(
         capture_us=(captured_at - setup.started) * 1e6,
         instantiate_us=(time.perf_counter() - captured_at) * 1e6,
         static_memory=_static_memory(adapter, outputs) if options.outputs == "static" else None,
+        can_be_native=not setup.aliasing and not options.is_block,
     )
 
 

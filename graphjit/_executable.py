@@ -23,6 +23,7 @@ from graphjit._driver.interface import (
     Driver,
     KernelLaunch,
 )
+from graphjit._hit import HitCounts
 from graphjit._nodes import (
     CapturedGraph,
     KernelNode,
@@ -79,21 +80,26 @@ class Executable:
     device_patches: list[DevicePatch] = field(default_factory=list)
     owned_ptrs: list[int] = field(default_factory=list)
     table_nbytes: int = 0
-    last_slots: Any = None
-    n_patches: int = 0
-    n_launches: int = 0
+    counts: HitCounts = field(default_factory=HitCounts)
+    native: list[Any] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def launch(self, slots: Sequence[int], stream: int) -> None:
-        """Point the graph at ``slots`` (addresses) and launch it; one caller at a time."""
+    def launch(self, slots: Sequence[int], stream: int) -> bool:
+        """Point the graph at ``slots`` (addresses) and launch it; one caller at a time.
+
+        False if the graph has been destroyed meanwhile.
+        """
         with self.lock:
-            if slots != self.last_slots:
+            if self.graph_exec is None:
+                return False
+            if not self.counts.points_at(slots):
                 self._patch(slots)
             self.driver.graph_launch(self.graph_exec, stream)
-            self.n_launches += 1
+            self.counts.launches += 1
+            return True
 
     def _patch(self, slots: Sequence[int]) -> None:
-        self.last_slots = None  # half a patch is no state to skip from
+        self.counts.set_slots(None)  # half a patch is no state to skip from
         for host in self.host_patches:
             buffer = host.params.buffer
             for param_offset, slot, delta in host.words:
@@ -103,14 +109,34 @@ class Executable:
             part = slots[patch.first_slot : patch.first_slot + patch.n_slots]
             struct.pack_into(f"<{len(part)}Q", patch.params.buffer, 16, *part)
             self.driver.graph_exec_kernel_node_set_params(self.graph_exec, patch.node, patch.params)
-        self.last_slots = slots
-        self.n_patches += 1
+        self.counts.set_slots(slots)
+        self.counts.patches += 1
+
+    def fail(self, call: str, status: int) -> None:
+        """Raise the error of a driver call that the compiled hit made."""
+        raise self.driver.error(call, status)
+
+    def native_patches(self) -> list[Any]:
+        """Return the patches as addresses, for ``HitPlan``."""
+        native = self.driver.native_params
+        found: list[Any] = [
+            (int(h.node), *native(h.params), [(o, s, d & _U64) for o, s, d in h.words], 0, 0, h)
+            for h in self.host_patches
+        ]
+        found += [
+            (int(p.node), *native(p.params), None, p.first_slot, p.n_slots, p)
+            for p in self.device_patches
+        ]
+        return found
 
     def close(self) -> None:
         """Destroy the graph once its launches are done, and free what it owned."""
-        if self.graph_exec is None:
+        with self.lock:
+            graph_exec, self.graph_exec = self.graph_exec, None
+            for entry in self.native:
+                entry.is_open = False
+        if graph_exec is None:
             return
-        graph_exec, self.graph_exec = self.graph_exec, None
         self.driver.graph_exec_destroy(graph_exec)
         self.driver.graph_destroy(self.graph)
         for ptr in self.owned_ptrs:

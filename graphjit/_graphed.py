@@ -18,6 +18,7 @@ from graphjit._arguments import ArgumentReader, Call
 from graphjit._cache import Cache, CacheInfo
 from graphjit._capture import is_capturing_here
 from graphjit._entry import CacheEntry, EntryOptions, build_entry
+from graphjit._hit import IS_COMPILED, MISS
 from graphjit._implicit import RanCode, find_implicit, watch_code
 from graphjit._options import Options, is_disabled
 from graphjit._verify import verify_launch
@@ -37,7 +38,13 @@ class _Common:
         return ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._self_state.run((*self._instance(), *args), kwargs)
+        state: _State = self._self_state
+        args = (*self._instance(), *args)
+        if not kwargs:
+            result = state.fast.call(args)
+            if result is not MISS:
+                return result
+        return state.run(args, kwargs)
 
     def eager(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function as it was before decoration; nothing is captured or launched.
@@ -131,6 +138,7 @@ class _State:
         self.options = options
         self.reader = ArgumentReader(self.fn, options.static)
         self.cache = Cache(self.name, options.max_entries)
+        self.fast = self.cache.fast
         self.entry_options = EntryOptions(options.outputs, options.patch)
         self._finalizer = weakref.finalize(self, Cache.clear, self.cache)
         self._finalizer.atexit = False  # the driver frees everything by itself then
@@ -142,24 +150,39 @@ class _State:
         call = self.reader.read(args, kwargs)
         if call.adapter.is_capturing():
             return self.fn(*args, **kwargs)  # the caller's own capture: become part of it
+        result = self._hit(call)
+        return self._miss(call) if result is MISS else result
+
+    def _hit(self, call: Call) -> Any:
+        """Launch the entry that serves a call; ``MISS`` if there is none."""
         found = self.cache.find(call)
         if found is None:
-            return self._miss(call)
+            return MISS
         entry, arrays = found
         self.cache.count_hit(entry)
         if self.options.verify:
             return verify_launch(self.name, self.fn, call, entry, arrays)
+        if call.is_plain:
+            self._serve_natively(call, entry, arrays)
         return entry.launch(arrays)
+
+    def _serve_natively(self, call: Call, entry: CacheEntry, arrays: list[Any]) -> None:
+        """Let the compiled hit take the next calls like this one."""
+        if entry.can_be_native:
+            lib = call.adapter.native_library() if IS_COMPILED else None
+            native = lib is not None and self.fast.add(
+                lib, tuple(call.leaves), entry.hit_plan(arrays)
+            )
+            if native:
+                entry.executable.native.append(native)
+            else:
+                entry.can_be_native = False
 
     def _miss(self, call: Call) -> Any:
         """Run the function eagerly, which gives the result, then capture it for later calls."""
         with self.cache.lock:
-            found = self.cache.find(call)
-            if found is None:
-                return self._eager_then_capture(call)
-        entry, arrays = found  # another thread has captured it meanwhile
-        self.cache.count_hit(entry)
-        return entry.launch(arrays)
+            result = self._hit(call)  # another thread may have captured it meanwhile
+            return self._eager_then_capture(call) if result is MISS else result
 
     def _eager_then_capture(self, call: Call) -> Any:
         args, kwargs = call.rebuild(call.arrays)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphjit._adapters.interface import Adapter, ArraySpec, Memory
-from graphjit._arguments import flatten, unflatten
+from graphjit._arguments import flatten, plain_tuple, unflatten
 from graphjit._capture import Capture
 from graphjit._regions import Region
 from graphjit._watch import VALUE_TYPES
@@ -81,6 +81,24 @@ class OutputPlan:
     def nbytes(self) -> int:
         """Bytes of fresh memory for one call."""
         return sum(region.nbytes for region in self.regions)
+
+    @property
+    def is_plain_tuple(self) -> bool:
+        """Say whether a tuple of leaves is returned, and nothing deeper."""
+        return self.tree is not None and self.tree == plain_tuple(len(self.leaves))
+
+    def templates(self, adapter: Adapter) -> list[Any] | None:
+        """Return an array like each output if all are fresh and each fills its memory."""
+        if self.tree is not None and not self.is_plain_tuple:
+            return None
+        found = []
+        for i, leaf in enumerate(self.leaves):
+            if not isinstance(leaf, FreshOutput) or (leaf.memory, leaf.byte_offset) != (i, 0):
+                return None
+            if leaf.spec.array_type is not adapter.array_types[0]:
+                return None
+            found.append(adapter.make_template(leaf.spec))
+        return found
 
     def build(self, adapter: Adapter, memories: Sequence[Memory], arrays: Sequence[Any]) -> Any:
         """Return what the function would have returned."""

@@ -97,9 +97,9 @@ def describe_entry(entry: CacheEntry) -> EntryInfo:
     executable = entry.executable
     return EntryInfo(
         signature=entry.signature,
-        hits=entry.n_hits,
-        patches=executable.n_patches,
-        launches=executable.n_launches,
+        hits=entry.counts.hits,
+        patches=entry.counts.patches,
+        launches=entry.counts.launches,
         nodes=dict(entry.node_counts),
         relocations=len(entry.plan.relocations) + len(entry.plan.words),
         patch_kind=executable.patch_kind,
@@ -112,7 +112,7 @@ def describe_entry(entry: CacheEntry) -> EntryInfo:
         implicit=tuple(entry.watch.array_paths()),
         capture_us=entry.capture_us,
         instantiate_us=entry.instantiate_us,
-        last_use=dt.datetime.fromtimestamp(entry.last_use),
+        last_use=dt.datetime.fromtimestamp(entry.counts.last_time),
     )
 
 

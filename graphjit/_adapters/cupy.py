@@ -28,9 +28,11 @@ from graphjit._adapters.cupy_capture import (
     stand_in_pointer,
     take_memory_away,
 )
+from graphjit._adapters.cupy_layout import find_layout
 from graphjit._adapters.cupy_streams import CapturedStreams, CaptureStream
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
 from graphjit._driver.cuda import CudaDriver, cuda_driver
+from graphjit._hit import NativeLibrary
 
 _SPELLED = {
     "cublas": "cuBLAS",
@@ -97,8 +99,15 @@ class CupyAdapter:
         pointer = cupy.cuda.alloc(nbytes)
         return Memory(pointer.ptr, pointer)
 
+    def native_library(self) -> Any:
+        return _native_library(self.current_device())
+
     def make_array(self, spec: ArraySpec, memory: Memory, byte_offset: int) -> Any:
         return _array(spec, memory.owner + byte_offset)
+
+    def make_template(self, spec: ArraySpec) -> Any:
+        nothing = cupy.cuda.UnownedMemory(512, 0, None, device_id=spec.device)
+        return _array(spec, cupy.cuda.MemoryPointer(nothing, 0))
 
     def view_of(self, base: Any, spec: ArraySpec, byte_offset: int) -> Any:
         return _array(spec, base.data + byte_offset)
@@ -201,6 +210,21 @@ class CupyAdapter:
 
     def assign(self, dst: Any, src: Any) -> None:
         dst[...] = src
+
+
+@cache
+def _native_library(device: int) -> Any:
+    layout, entry_points = find_layout(), cuda_driver(device).entry_points()
+    if layout is None or entry_points is None:
+        return None
+    return NativeLibrary(
+        entry_points,
+        layout,
+        cupy.ndarray,
+        cupy.cuda.alloc,
+        cupy.cuda.get_current_stream,
+        cupy.ndarray.__mro__[1].view,
+    )
 
 
 def _release_staging_buffers() -> None:

@@ -93,8 +93,14 @@ class Adapter(Protocol):
     def allocate(self, nbytes: int) -> Memory:
         """Allocate from the caller's current allocator, ordered on the current stream."""
 
+    def native_library(self) -> Any:
+        """Return the ``NativeLibrary`` for compiled hits on the current device, or None."""
+
     def make_array(self, spec: ArraySpec, memory: Memory, byte_offset: int) -> Any:
         """Build an array on ``memory``; it keeps ``memory.owner`` alive."""
+
+    def make_template(self, spec: ArraySpec) -> Any:
+        """Build an array without memory that compiled hits make outputs like."""
 
     def view_of(self, base: Any, spec: ArraySpec, byte_offset: int) -> Any:
         """Build a view of ``base`` whose first element is ``byte_offset`` from base's."""

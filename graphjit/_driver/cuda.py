@@ -21,6 +21,12 @@ from graphjit._nodes import CapturedGraph, KernelNode
 from graphjit.errors import DriverError, GraphjitError
 
 MINIMUM_VERSION = 12040
+_ENTRY_POINTS = {
+    "cuCtxGetCurrent": 12000,
+    "cuStreamIsCapturing": 12000,
+    "cuGraphExecKernelNodeSetParams": 12000,
+    "cuGraphLaunch": 12000,
+}
 _DEVICE_UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
 
 
@@ -186,6 +192,25 @@ class CudaDriver(CudaMemory):
             0,
         )
         check(result, "cuLaunchKernel")
+
+    # -- for the compiled hit
+
+    def entry_points(self) -> dict[str, int] | None:
+        flags = cu.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
+        return {
+            name: int(check(cu.cuGetProcAddress(name.encode(), version, flags), name)[0])
+            for name, version in _ENTRY_POINTS.items()
+        }
+
+    def native_params(self, params: CudaKernelNodeParams) -> tuple[int, int]:
+        return int(params.struct.getPtr()), ctypes.addressof(params.buffer)
+
+    def native_context(self) -> int:
+        return int(self._context)
+
+    def error(self, call: str, status: int) -> DriverError:
+        result = cu.CUresult(status)
+        return DriverError(call, result.name, status)
 
     # -- the kernels that graphjit brings along
 

@@ -18,9 +18,9 @@ from cuda.bindings import driver as cu
 from graphjit._driver.cuda_graph_reader import check
 
 CAPTURE_MODE = {
-    "global": cu.CUstreamCaptureMode.CU_STREAMCAPTURE_MODE_GLOBAL,
-    "thread_local": cu.CUstreamCaptureMode.CU_STREAMCAPTURE_MODE_THREAD_LOCAL,
-    "relaxed": cu.CUstreamCaptureMode.CU_STREAMCAPTURE_MODE_RELAXED,
+    "global": cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL,
+    "thread_local": cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+    "relaxed": cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED,
 }
 
 

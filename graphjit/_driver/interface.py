@@ -132,6 +132,19 @@ class Driver(Protocol):
     def graph_exec_destroy(self, graph_exec: Any) -> None:
         """Destroy once launches in flight are done; returns at once (cuGraphExecDestroy)."""
 
+    # -- for the compiled hit; a driver without addresses has none
+    def entry_points(self) -> dict[str, int] | None:
+        """Return addresses of the driver functions that a hit calls (cuGetProcAddress)."""
+
+    def native_params(self, params: Any) -> tuple[int, int]:
+        """Return the addresses of CUDA_KERNEL_NODE_PARAMS and of its bytes."""
+
+    def native_context(self) -> int:
+        """Return the address of the CUcontext."""
+
+    def error(self, call: str, status: int) -> Exception:
+        """Return the error of a call that gave ``status``."""
+
     # -- the kernels that graphjit brings along
     def builtin_kernel(self, name: str) -> Any:
         """Return the function ``copy``, ``fill`` or ``patch_<n>`` (n of PATCH_SLOT_CLASSES)."""

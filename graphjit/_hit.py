@@ -1,0 +1,57 @@
+"""The fast front of a call, chosen here and only here: compiled if built, else plain Python.
+
+``GRAPHJIT_PURE_PYTHON=1`` in the environment asks for the plain one.
+Input: arguments. Output: what the function returns, or ``MISS``.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+IS_COMPILED = False
+if TYPE_CHECKING or os.environ.get("GRAPHJIT_PURE_PYTHON", "") not in ("", "0"):
+    from graphjit._hit_python import MISS, Clock, FastHits, HitCounts, NativeLibrary
+else:
+    try:
+        from graphjit._hit_cython import MISS, Clock, FastHits, HitCounts, NativeLibrary
+
+        IS_COMPILED = True
+    except ImportError:  # the extension is optional: no C compiler at install time
+        from graphjit._hit_python import MISS, Clock, FastHits, HitCounts, NativeLibrary
+
+__all__ = [
+    "IS_COMPILED",
+    "MISS",
+    "Clock",
+    "FastHits",
+    "HitCounts",
+    "HitPlan",
+    "NativeLibrary",
+]
+
+
+@dataclass(slots=True)
+class HitPlan:
+    """What a native hit needs of one entry: addresses of handles, sizes in bytes."""
+
+    entry: Any
+    executable: Any
+    graph_exec: int
+    context: int
+    spans: list[tuple[int, int]]
+    """Bytes that each array touches, relative to its address."""
+    leaders: list[int]
+    memory_nbytes: list[int]
+    scratch_nbytes: int
+    patches: list[tuple[int, int, int, list[tuple[int, int, int]] | None, int, int, Any]]
+    """(node, CUDA_KERNEL_NODE_PARAMS, buffer, words of a host patch, first slot, slots, keep)"""
+    templates: list[Any] | None
+    """An array like each output; None if the outputs are built in Python."""
+    is_tuple: bool
+    build: Any
+    watch_read: Any
+    static_ptrs: list[int] | None = None
+    static_result: Any = None
+    keep: Any = field(default=None)

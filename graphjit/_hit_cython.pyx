@@ -1,0 +1,404 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
+"""Serve a hit in one native call: signature, addresses, patch and launch.
+
+Input: the positional arguments of a call. Output: what the function returns, or ``MISS``.
+``MISS`` means: take the Python path, whose ``State.run`` is the specification of this file;
+it decides everything that is not plain: other containers, keywords, misses, errors.
+Source: cuCtxGetCurrent, cuStreamIsCapturing, cuGraphExecKernelNodeSetParams, cuGraphLaunch,
+obtained at run time (cuGetProcAddress), so that the build needs no CUDA headers.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.object cimport PyTypeObject
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
+from libc.string cimport memcmp, memcpy
+from libc.time cimport time
+
+MISS = type("Miss", (), {"__repr__": lambda self: "MISS"})()
+
+cdef enum:
+    MAX_KEY = 2048
+    MAX_ARRAYS = 32
+    MAX_SLOTS = 64
+
+ctypedef int (*CtxGetCurrent)(void**) noexcept nogil
+ctypedef int (*StreamIsCapturing)(void*, int*) noexcept nogil
+ctypedef int (*ExecKernelNodeSetParams)(void*, void*, void*) noexcept nogil
+ctypedef int (*GraphLaunch)(void*, void*) noexcept nogil
+
+
+cdef class NativeLibrary:
+    """One array library and one driver, as addresses and offsets."""
+
+    cdef CtxGetCurrent ctx_get_current
+    cdef StreamIsCapturing stream_is_capturing
+    cdef ExecKernelNodeSetParams exec_kernel_node_set_params
+    cdef GraphLaunch graph_launch
+    cdef PyTypeObject* array_type
+    cdef Py_ssize_t shape, strides, dtype, data, base, ptr, device_id
+    cdef object types, allocate, get_current_stream, make_view
+
+    def __init__(self, entry_points, layout, array_type, allocate, get_current_stream, make_view):
+        self.ctx_get_current = <CtxGetCurrent><uintptr_t>entry_points["cuCtxGetCurrent"]
+        self.stream_is_capturing = <StreamIsCapturing><uintptr_t>entry_points["cuStreamIsCapturing"]
+        self.exec_kernel_node_set_params = <ExecKernelNodeSetParams><uintptr_t>entry_points[
+            "cuGraphExecKernelNodeSetParams"]
+        self.graph_launch = <GraphLaunch><uintptr_t>entry_points["cuGraphLaunch"]
+        self.types = (array_type,)
+        self.array_type = <PyTypeObject*>array_type
+        self.shape, self.strides = layout.shape, layout.strides
+        self.dtype, self.data, self.base = layout.dtype, layout.data, layout.base
+        self.ptr, self.device_id = layout.ptr, layout.device_id
+        self.allocate = allocate
+        self.get_current_stream = get_current_stream
+        self.make_view = make_view
+
+
+cdef inline uint64_t field(PyObject* obj, Py_ssize_t offset) noexcept:
+    return (<uint64_t*>(<char*>obj + offset))[0]
+
+
+cdef inline uint64_t device_ptr(NativeLibrary lib, PyObject* array) noexcept:
+    return field(<PyObject*>field(array, lib.data), lib.ptr)
+
+
+cdef class NativePatch:
+    """One node whose parameters are rewritten: words of a host patch, or slots of a device patch."""
+
+    cdef uint64_t node, params
+    cdef char* buffer
+    cdef list words
+    cdef Py_ssize_t first_slot, n_slots
+    cdef object keep
+
+    def __init__(self, uint64_t node, uint64_t params, uint64_t buffer, words, first_slot, n_slots, keep):
+        self.node, self.params, self.buffer = node, params, <char*>buffer
+        self.words = words
+        self.first_slot, self.n_slots = first_slot, n_slots
+        self.keep = keep
+
+
+cdef class NativeEntry:
+    """What a hit needs of one cache entry."""
+
+    cdef NativeLibrary lib
+    cdef object entry, executable, lock, watch_read, build, static_result, keep
+    cdef HitCounts counts
+    cdef uint64_t graph_exec, context
+    cdef Py_ssize_t n_arrays, n_leaders, n_memories, n_slots
+    cdef int64_t[MAX_ARRAYS] low
+    cdef int64_t[MAX_ARRAYS] high
+    cdef int[MAX_ARRAYS] leaders
+    cdef Py_ssize_t[MAX_SLOTS] memory_nbytes
+    cdef Py_ssize_t scratch_nbytes
+    cdef list patches, templates, static_ptrs
+    cdef bint has_implicit, is_tuple
+    cdef public bint is_open
+
+    def __init__(self, NativeLibrary lib, plan):
+        cdef Py_ssize_t i
+        self.lib = lib
+        self.entry, self.executable = plan.entry, plan.executable
+        self.lock, self.counts = plan.executable.lock, plan.executable.counts
+        self.graph_exec, self.context = plan.graph_exec, plan.context
+        self.n_arrays, self.n_leaders = len(plan.spans), len(plan.leaders)
+        self.n_memories, self.scratch_nbytes = len(plan.memory_nbytes), plan.scratch_nbytes
+        for i in range(self.n_arrays):
+            self.low[i], self.high[i] = plan.spans[i]
+        for i in range(self.n_leaders):
+            self.leaders[i] = plan.leaders[i]
+        for i in range(self.n_memories):
+            self.memory_nbytes[i] = plan.memory_nbytes[i]
+        self.n_slots = self.n_leaders + self.n_memories + (1 if self.scratch_nbytes else 0)
+        self.patches = [NativePatch(*p) for p in plan.patches]
+        self.templates, self.is_tuple = plan.templates, plan.is_tuple
+        self.build = plan.build
+        self.watch_read = plan.watch_read
+        self.has_implicit = plan.watch_read is not None
+        self.static_result, self.keep = plan.static_result, plan.keep
+        self.static_ptrs = plan.static_ptrs
+        if self.static_ptrs is not None:
+            self.n_slots += len(self.static_ptrs)
+        self.is_open = True
+
+    cdef bint fits(self, uint64_t* ptrs) noexcept:
+        """Say whether no two arrays share memory; entries for others are not served here."""
+        cdef Py_ssize_t i, j
+        cdef int64_t low, high
+        for i in range(1, self.n_arrays):
+            low, high = <int64_t>ptrs[i] + self.low[i], <int64_t>ptrs[i] + self.high[i]
+            for j in range(i):
+                if (low < <int64_t>ptrs[j] + self.high[j] and <int64_t>ptrs[j] + self.low[j] < high
+                        and low < high and self.low[j] < self.high[j]):
+                    return False
+        return True
+
+    cdef object launch(self, tuple args, list arrays, uint64_t* ptrs, uint64_t stream):
+        """Allocate, patch, launch and build the outputs."""
+        cdef uint64_t[MAX_SLOTS] slots
+        cdef Py_ssize_t i, n = self.n_leaders
+        cdef list memories = []
+        cdef object pointer, scratch
+        for i in range(n):
+            slots[i] = ptrs[self.leaders[i]]
+        for i in range(self.n_memories):
+            pointer = self.lib.allocate(self.memory_nbytes[i])
+            memories.append(pointer)
+            slots[n + i] = field(<PyObject*>pointer, self.lib.ptr)
+        n += self.n_memories
+        if self.static_ptrs is not None:
+            for ptr in self.static_ptrs:
+                slots[n] = <uint64_t>ptr
+                n += 1
+        if self.scratch_nbytes:
+            scratch = self.lib.allocate(self.scratch_nbytes)
+            slots[n] = field(<PyObject*>scratch, self.lib.ptr)
+        self.lock.acquire()
+        try:
+            if not self.is_open:
+                return MISS
+            self.patch_and_launch(slots, stream)
+        finally:
+            self.lock.release()
+        if self.static_ptrs is not None:
+            return self.static_result
+        return self.build_outputs(args, arrays, memories)
+
+    cdef patch_and_launch(self, uint64_t* slots, uint64_t stream):
+        cdef NativePatch patch
+        cdef int status = 0
+        cdef HitCounts counts = self.counts
+        cdef void* graph_exec = <void*><uintptr_t>self.graph_exec
+        cdef tuple word
+        if not counts.is_current or memcmp(slots, counts.last_slots, 8 * self.n_slots) != 0:
+            counts.is_current = False
+            for patch in self.patches:
+                if patch.words is None:
+                    memcpy(patch.buffer + 16, slots + patch.first_slot, 8 * patch.n_slots)
+                else:
+                    for word in patch.words:
+                        (<uint64_t*>(patch.buffer + <Py_ssize_t>word[0]))[0] = (
+                            slots[<Py_ssize_t>word[1]] + <uint64_t>word[2])
+                status = self.lib.exec_kernel_node_set_params(
+                    graph_exec, <void*><uintptr_t>patch.node, <void*><uintptr_t>patch.params)
+                if status:
+                    self.executable.fail("cuGraphExecKernelNodeSetParams", status)
+            memcpy(counts.last_slots, slots, 8 * self.n_slots)
+            counts.is_current = True
+            counts.patches += 1
+        with nogil:
+            status = self.lib.graph_launch(graph_exec, <void*><uintptr_t>stream)
+        if status:
+            self.executable.fail("cuGraphLaunch", status)
+        counts.launches += 1
+
+    cdef object build_outputs(self, tuple args, list arrays, list memories):
+        cdef Py_ssize_t i
+        cdef list built
+        if self.templates is None:
+            if arrays is None:
+                arrays = [a for a in args if type(a) in self.lib.types]
+            return self.build(memories, arrays)
+        if not self.is_tuple:
+            return self.array_on(self.templates[0], memories[0])
+        built = [self.array_on(self.templates[i], memories[i]) for i in range(self.n_memories)]
+        return tuple(built)
+
+    cdef object array_on(self, template, pointer):
+        """Make a view of the template and put it on other memory: the cheapest new array."""
+        cdef object array = self.lib.make_view(template)
+        cdef PyObject** data = <PyObject**>(<char*><PyObject*>array + self.lib.data)
+        cdef PyObject** base = <PyObject**>(<char*><PyObject*>array + self.lib.base)
+        cdef PyObject* before = data[0]
+        Py_INCREF(pointer)
+        data[0] = <PyObject*>pointer
+        Py_DECREF(<object>before)
+        before = base[0]
+        Py_INCREF(None)
+        base[0] = <PyObject*>None
+        Py_DECREF(<object>before)
+        return array
+
+
+cdef class HitCounts:
+    """Counts of one entry, and the addresses that its graph points at now."""
+
+    cdef public long hits, patches, launches, last_use, last_time
+    cdef public bint is_current
+    cdef uint64_t[MAX_SLOTS] last_slots
+
+    def points_at(self, slots):
+        """Say whether the graph points at these addresses already."""
+        cdef Py_ssize_t i
+        if not self.is_current or len(slots) > MAX_SLOTS:
+            return False
+        for i in range(len(slots)):
+            if self.last_slots[i] != <uint64_t>slots[i]:
+                return False
+        return True
+
+    def set_slots(self, slots):
+        """Note what the graph points at; None while it is being changed."""
+        cdef Py_ssize_t i
+        self.is_current = slots is not None and len(slots) <= MAX_SLOTS
+        if self.is_current:
+            for i in range(len(slots)):
+                self.last_slots[i] = <uint64_t>slots[i]
+
+
+cdef class Clock:
+    """Orders the uses of a function's entries."""
+
+    cdef public long tick
+
+
+cdef class FastHits:
+    """The entries of one graphed function that are served natively."""
+
+    cdef NativeLibrary lib
+    cdef dict entries
+    cdef Clock clock
+
+    def __init__(self, Clock clock):
+        self.entries = {}
+        self.clock = clock
+        self.lib = None
+
+    def clear(self):
+        """Forget every entry."""
+        self.entries = {}
+
+    def add(self, NativeLibrary lib, tuple args, plan):
+        """Serve calls like this one natively from now on; False if that is not possible."""
+        cdef char[MAX_KEY] key
+        cdef uint64_t[MAX_ARRAYS] ptrs
+        cdef Py_ssize_t n_arrays = 0
+        if self.lib is not None and self.lib is not lib:
+            return False
+        if len(plan.spans) > MAX_ARRAYS or len(plan.leaders) + len(plan.memory_nbytes) >= MAX_SLOTS:
+            return False
+        self.lib = lib
+        cdef Py_ssize_t n = write_key(lib, args, key, ptrs, &n_arrays)
+        if n < 0:
+            return False
+        cdef bytes packed = PyBytes_FromStringAndSize(key, n)
+        known = [e for e in self.entries.get(packed, ()) if (<NativeEntry>e).is_open]
+        for entry in known:
+            if (<NativeEntry>entry).entry is plan.entry:
+                return entry
+        entry = NativeEntry(lib, plan)
+        self.entries[packed] = [entry, *known]
+        return entry
+
+    def call(self, tuple args):
+        """Serve a call, or return MISS."""
+        cdef char[MAX_KEY] key
+        cdef uint64_t[MAX_ARRAYS] ptrs
+        cdef Py_ssize_t n_arrays = 0, n
+        cdef void* context = NULL
+        cdef int is_capturing = 0
+        cdef NativeEntry entry
+        cdef NativeLibrary lib = self.lib
+        cdef list arrays
+        cdef uint64_t stream
+        if lib is None:
+            return MISS
+        n = write_key(lib, args, key, ptrs, &n_arrays)
+        if n < 0:
+            return MISS
+        found = self.entries.get(PyBytes_FromStringAndSize(key, n))
+        if found is None:
+            return MISS
+        stream = lib.get_current_stream().ptr
+        if lib.ctx_get_current(&context) or lib.stream_is_capturing(<void*><uintptr_t>stream, &is_capturing):
+            return MISS
+        if is_capturing:
+            return MISS
+        for entry in found:
+            if not entry.is_open or entry.context != <uint64_t><uintptr_t>context:
+                continue
+            arrays = None
+            if entry.has_implicit:
+                arrays = self.with_implicit(entry, args, ptrs, n_arrays)
+                if arrays is None:
+                    continue
+            if entry.fits(ptrs):
+                self.clock.tick += 1
+                entry.counts.hits += 1
+                entry.counts.last_use = self.clock.tick
+                entry.counts.last_time = time(NULL)
+                return entry.launch(args, arrays, ptrs, stream)
+        return MISS
+
+    cdef list with_implicit(self, NativeEntry entry, tuple args, uint64_t* ptrs, Py_ssize_t n_arrays):
+        """Append the implicit arrays as they are now; None if anything has changed."""
+        cdef NativeLibrary lib = entry.lib
+        found = entry.watch_read()
+        if found is None:
+            return None
+        cdef list arrays = [a for a in args if type(a) in lib.types]
+        for array in found:
+            if (<PyObject*>array).ob_type != lib.array_type or n_arrays >= MAX_ARRAYS:
+                return None
+            ptrs[n_arrays] = device_ptr(lib, <PyObject*>array)
+            n_arrays += 1
+            arrays.append(array)
+        return arrays
+
+
+cdef Py_ssize_t write_key(
+    NativeLibrary lib, tuple args, char* key, uint64_t* ptrs, Py_ssize_t* n_arrays
+) except -2:
+    """Pack the signature of plain arguments; -1 if anything is not plain."""
+    cdef Py_ssize_t n = 0, size
+    cdef PyObject* obj
+    cdef PyObject* data
+    cdef uint64_t begin, end, ptr
+    cdef double number
+    cdef int64_t integer
+    for value in args:
+        obj = <PyObject*>value
+        if n > MAX_KEY - 640:
+            return -1
+        if obj.ob_type == lib.array_type:
+            if n_arrays[0] >= MAX_ARRAYS:
+                return -1
+            data = <PyObject*>field(obj, lib.data)
+            ptr = field(data, lib.ptr)
+            ptrs[n_arrays[0]] = ptr
+            n_arrays[0] += 1
+            # alignment class, device, dtype, number of dimensions, shape, strides
+            (<uint64_t*>(key + n))[0] = 1 | ((ptr & (~ptr + 1)) & 255) << 8
+            (<uint64_t*>(key + n))[1] = <uint32_t>(<int32_t*>(<char*>data + lib.device_id))[0]
+            (<uint64_t*>(key + n))[2] = field(obj, lib.dtype)
+            begin, end = field(obj, lib.shape), field(obj, lib.shape + 8)
+            size = <Py_ssize_t>(end - begin)
+            if size > 256:
+                return -1
+            (<uint64_t*>(key + n))[3] = size
+            n += 32
+            memcpy(key + n, <void*><uintptr_t>begin, size)
+            n += size
+            memcpy(key + n, <void*><uintptr_t>field(obj, lib.strides), size)
+            n += size
+            continue
+        kind = type(value)
+        (<uint64_t*>(key + n))[0] = 2
+        (<uint64_t*>(key + n))[1] = <uint64_t><PyObject*>kind
+        if kind is float:
+            number = value
+            memcpy(key + n + 16, &number, 8)
+        elif kind is int:
+            if not -(1 << 62) < value < 1 << 62:
+                return -1
+            integer = value
+            memcpy(key + n + 16, &integer, 8)
+        elif kind is str or kind is bytes:
+            return -1  # values whose address says nothing
+        else:
+            # None, booleans, and objects by identity: `add` is only asked for those, and the
+            # watch of such an entry knows whether the object is alive.
+            (<uint64_t*>(key + n))[2] = <uint64_t>obj
+        n += 24
+    return n
