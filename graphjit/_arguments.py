@@ -200,7 +200,8 @@ class ArgumentReader:
             else:
                 key.append(self._leaf_key(call, i, value))
         plain = not kwargs and tree == _plain_tree(len(leaves))
-        call.key = (adapter.name, tuple(key)) if plain else (adapter.name, tuple(key), tree)
+        where = (adapter.name, adapter.current_device(), tuple(key))
+        call.key = where if plain else (*where, tree)
         return call
 
     def _leaf_key(self, call: Call, i: int, value: Any) -> Hashable:

@@ -112,7 +112,12 @@ def find_implicit(
         The code that ran during the eager call.
     """
     walker = _Walker(adapter, ran)
-    for path, value in [(getattr(fn, "__qualname__", "function"), fn), *objects]:
+    name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    if isinstance(fn, types.FunctionType):
+        walker.walk_function(-1, name, fn)  # the function itself is what is graphed: no check
+    else:
+        objects = [(name, fn), *objects]
+    for path, value in objects:
         walker.walk(-1, places.Known(IdentityKey(value)), path, value)
     for code, namespace in ran.codes.items():
         walker.walk_globals(code, namespace)
@@ -192,7 +197,7 @@ class _Walker:
         if not self._is_new(id(value)):
             return
         if isinstance(value, types.FunctionType):
-            self._walk_function(index, path, value)
+            self.walk_function(index, path, value)
         elif isinstance(value, types.MethodType):
             self._walk_named(index, path, value, ("__self__", "__func__"))
         elif isinstance(value, functools.partial):
@@ -206,24 +211,22 @@ class _Walker:
                 index, places.Attribute(name), f"{path}.{name}", getattr(value, name, MISSING)
             )
 
-    def _walk_function(self, index: int, path: str, fn: types.FunctionType) -> None:
+    def walk_function(self, index: int, path: str, fn: types.FunctionType) -> None:
+        """Walk a function's closure and, if it ran, its globals; -1 for the graphed one."""
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             place = places.Cell(cell)
             self.walk(index, place, name, place.read(None))
-        self._walk_named(index, path, fn, ("__defaults__", "__kwdefaults__", "__wrapped__"))
+        if index >= 0:
+            self._walk_named(index, path, fn, ("__defaults__", "__kwdefaults__", "__wrapped__"))
         if fn.__code__ in self.ran.codes:
             self.walk_globals(fn.__code__, fn.__globals__)
 
     def walk_globals(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         """Walk the globals that a piece of code mentions."""
-        names = dict.fromkeys(_global_names(code))
-        for name in names:
+        for name in dict.fromkeys(_global_names(code)):
             if self._is_new(("global", id(namespace), name)):
                 place = places.Global(namespace, name)
                 self.walk(-1, place, name, place.read(None))
-        module = namespace.get("__name__", "a module")
-        present = places.NamesPresent(frozenset(names), namespace)
-        self._add(-1, present, watch.same_names(present.read(None)), f"the globals of {module}")
 
     def _walk_attributes(self, index: int, path: str, value: Any) -> None:
         in_library = self._in_library(value)
@@ -236,8 +239,8 @@ class _Walker:
             if mentioned or is_part or self._holds_arrays(attribute):
                 self.walk(index, places.Attribute(name), f"{path}.{name}", attribute)
         if not in_library:
-            place = places.NamesPresent(self.names)
-            self._add(index, place, watch.same_names(place.read(value)), f"the names in {path}")
+            absent = places.AbsentNames(self.names - vars_of(value).keys())
+            self._add(index, absent, watch.is_true, f"the attributes of {path}")
             if not isinstance(value, (type, types.ModuleType)):
                 self._walk_class(type(value))
 
@@ -267,9 +270,15 @@ class _Walker:
         return _top(kind.__module__) in self._library
 
 
+def vars_of(value: Any) -> dict[str, Any]:
+    """Return an object's own dictionary; empty if it has none."""
+    found: dict[str, Any] = getattr(value, "__dict__", {})
+    return found
+
+
 def _attributes(value: Any) -> list[tuple[str, Any]]:
     """List an object's own attributes, from its dictionary and its slots."""
-    found = dict(getattr(value, "__dict__", {}))
+    found = dict(vars_of(value))
     for base in type(value).__mro__:
         slots = base.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else tuple(slots):

@@ -94,19 +94,16 @@ class ClassAttribute:
 
 
 @dataclass(frozen=True, slots=True)
-class NamesPresent:
-    """Those of some names that an object, or a module, has by itself.
+class AbsentNames:
+    """Names that an object does not have by itself: True as long as it has none of them.
 
-    A name that appears later can hide what was found elsewhere: an attribute of the class, a
-    builtin.
+    A name that appears later can hide what was found elsewhere, in the class of the object.
     """
 
     names: frozenset[str]
-    namespace: dict[str, Any] | None = None
 
     def read(self, parent: Any) -> Any:
-        namespace = getattr(parent, "__dict__", {}) if self.namespace is None else self.namespace
-        return self.names & namespace.keys()
+        return self.names.isdisjoint(getattr(parent, "__dict__", ()))
 
     def write(self, parent: Any, value: Any) -> None:
         pass

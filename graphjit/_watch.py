@@ -140,6 +140,11 @@ def is_anything(_: Any) -> bool:
     return True
 
 
+def is_true(now: Any) -> bool:
+    """Accept True."""
+    return now is True
+
+
 def same_object(value: Any) -> Check:
     """Accept the very same object, without keeping it alive where that is possible."""
     key = IdentityKey(value)
@@ -172,11 +177,6 @@ def same_set(value: set[Any]) -> Check:
     """Accept an equal set."""
     kept = set(value)
     return lambda now: type(now) is set and now == kept
-
-
-def same_names(value: frozenset[str]) -> Check:
-    """Accept an equal set of names."""
-    return lambda now: now == value
 
 
 def same_keys(value: dict[Any, Any]) -> Check:

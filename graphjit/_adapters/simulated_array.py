@@ -57,7 +57,7 @@ class Array:
 
     @property
     def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+        return int(self.size * self.dtype.itemsize)
 
     @property
     def T(self) -> Array:  # noqa: N802 - NumPy's name
@@ -312,6 +312,7 @@ where = _make_ufunc(np.where)
 
 def _install_operators() -> None:
     """Give arrays the operators, plain, reflected and in place."""
+    ufunc: Any
     for name, ufunc in (
         ("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("truediv", np.divide),
         ("pow", np.power), ("mod", np.remainder),
