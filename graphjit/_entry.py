@@ -130,7 +130,7 @@ class CacheEntry:
             templates=outputs.templates(adapter),
             is_tuple=outputs.is_plain_tuple,
             build=partial(_build_on_pointers, self),
-            watch_read=self.watch.read if self.watch.steps else None,
+            steps=self.watch.steps,
             static_ptrs=None if static is None else [memory.ptr for memory in static],
             static_result=result,
             keep=[array.dtype for array in arrays],

@@ -11,7 +11,6 @@ cuGraphUpload, cuGraphExecKernelNodeSetParams; the device patch needs CUDA 12.4.
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +22,7 @@ from graphjit._driver.interface import (
     Driver,
     KernelLaunch,
 )
-from graphjit._hit import HitCounts
+from graphjit._hit import HitCounts, Lock
 from graphjit._nodes import (
     CapturedGraph,
     KernelNode,
@@ -82,7 +81,7 @@ class Executable:
     table_nbytes: int = 0
     counts: HitCounts = field(default_factory=HitCounts)
     native: list[Any] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: Any = field(default_factory=Lock)
 
     def launch(self, slots: Sequence[int], stream: int) -> bool:
         """Point the graph at ``slots`` (addresses) and launch it; one caller at a time.

@@ -37,15 +37,6 @@ class _Common:
     def _instance(self) -> tuple[Any, ...]:
         return ()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        state: _State = self._self_state
-        args = (*self._instance(), *args)
-        if not kwargs:
-            result = state.fast.call(args)
-            if result is not MISS:
-                return result
-        return state.run(args, kwargs)
-
     def eager(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function as it was before decoration; nothing is captured or launched.
 
@@ -95,6 +86,9 @@ class _BoundGraphedFunction(_Common, wrapt.BoundFunctionWrapper[..., Any]):
     def _self_state(self) -> _State:  # type: ignore[override]
         return self._self_parent._self_state  # type: ignore[no-any-return]
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._self_state.call((*self._instance(), *args), kwargs)
+
     def _instance(self) -> tuple[Any, ...]:
         if self._self_binding == "staticmethod":
             return ()
@@ -111,7 +105,15 @@ class GraphedFunction(_Common, wrapt.FunctionWrapper[..., Any]):
     def __init__(self, wrapped: Callable[..., Any], options: Options) -> None:
         super().__init__(wrapped, lambda *_: None)
         self._self_state = _State(wrapped, options)
+        self._self_fast = self._self_state.fast.call
         _graphed_functions.add(self)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            result = self._self_fast(args)
+            if result is not MISS:
+                return result
+        return self._self_state.run(args, kwargs)
 
     def __hash__(self) -> int:
         return id(self)
@@ -142,6 +144,11 @@ class _State:
         self.entry_options = EntryOptions(options.outputs, options.patch)
         self._finalizer = weakref.finalize(self, Cache.clear, self.cache)
         self._finalizer.atexit = False  # the driver frees everything by itself then
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Serve one call, natively if that is possible."""
+        result = MISS if kwargs else self.fast.call(args)
+        return self.run(args, kwargs) if result is MISS else result
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serve one call: launch the entry of its signature, or make one."""

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 IS_COMPILED = False
 if TYPE_CHECKING or os.environ.get("GRAPHJIT_PURE_PYTHON", "") not in ("", "0"):
-    from graphjit._hit_python import MISS, Clock, FastHits, HitCounts, NativeLibrary
+    from graphjit._hit_python import MISS, Clock, FastHits, HitCounts, Lock, NativeLibrary
 else:
     try:
-        from graphjit._hit_cython import MISS, Clock, FastHits, HitCounts, NativeLibrary
+        from graphjit._hit_cython import MISS, Clock, FastHits, HitCounts, Lock, NativeLibrary
 
         IS_COMPILED = True
     except ImportError:  # the extension is optional: no C compiler at install time
-        from graphjit._hit_python import MISS, Clock, FastHits, HitCounts, NativeLibrary
+        from graphjit._hit_python import MISS, Clock, FastHits, HitCounts, Lock, NativeLibrary
 
 __all__ = [
     "IS_COMPILED",
@@ -28,6 +28,7 @@ __all__ = [
     "FastHits",
     "HitCounts",
     "HitPlan",
+    "Lock",
     "NativeLibrary",
 ]
 
@@ -51,7 +52,8 @@ class HitPlan:
     """An array like each output; None if the outputs are built in Python."""
     is_tuple: bool
     build: Any
-    watch_read: Any
+    steps: list[Any]
+    """Of the watch."""
     static_ptrs: list[int] | None = None
     static_result: Any = None
     keep: Any = field(default=None)

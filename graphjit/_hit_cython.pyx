@@ -8,12 +8,22 @@ Source: cuCtxGetCurrent, cuStreamIsCapturing, cuGraphExecKernelNodeSetParams, cu
 obtained at run time (cuGetProcAddress), so that the build needs no CUDA headers.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcmp, memcpy
 from libc.time cimport time
+
+import struct
+import weakref
+
+from graphjit import _places
+
+cdef extern from "Python.h":
+    PyObject* PyCell_GET(object cell)
 
 MISS = type("Miss", (), {"__repr__": lambda self: "MISS"})()
 
@@ -63,27 +73,138 @@ cdef inline uint64_t device_ptr(NativeLibrary lib, PyObject* array) noexcept:
     return field(<PyObject*>field(array, lib.data), lib.ptr)
 
 
+cdef class Lock:
+    """A lock that costs no Python call to take."""
+
+    cdef cython.pymutex mutex
+
+    def acquire(self):
+        """Take the lock."""
+        self.mutex.acquire()
+
+    def release(self):
+        """Give the lock back."""
+        self.mutex.release()
+
+    def __enter__(self):
+        self.mutex.acquire()
+        return self
+
+    def __exit__(self, *error):
+        self.mutex.release()
+
+
+cdef enum:
+    READ_CELL, READ_GLOBAL, READ_ATTRIBUTE, READ_ITEM, READ_OTHER
+    CHECK_VALUE, CHECK_OBJECT, CHECK_ARRAY, CHECK_CONTENT
+
+
+cdef class NativeStep:
+    """One step of ``_watch.Watch``: read a value and check it."""
+
+    cdef int op, kind
+    cdef Py_ssize_t parent
+    cdef object place, key, check, known
+
+    def __init__(self, step):
+        place = step.place
+        self.parent, self.place, self.check, self.known = step.parent, place, step.check, MISS
+        self.op, self.key = READ_OTHER, None
+        if isinstance(place, _places.Cell):
+            self.op, self.key = READ_CELL, place.cell
+        elif isinstance(place, _places.Global):
+            self.op, self.key, self.place = READ_GLOBAL, place.name, place.namespace
+        elif isinstance(place, _places.Attribute):
+            self.op, self.key = READ_ATTRIBUTE, place.name
+        elif isinstance(place, _places.Item):
+            self.op, self.key = READ_ITEM, place.key
+        kinds = {"value": CHECK_VALUE, "object": CHECK_OBJECT, "array": CHECK_ARRAY}
+        self.kind = kinds.get(step.kind, CHECK_CONTENT)
+
+    cdef object read(self, parent):
+        cdef PyObject* found = NULL
+        if self.op == READ_CELL:
+            found = PyCell_GET(self.key)
+        elif self.op == READ_GLOBAL:
+            found = PyDict_GetItem(self.place, self.key)
+        elif self.op == READ_ATTRIBUTE:
+            return getattr(parent, self.key, _places.MISSING)
+        elif self.op == READ_ITEM:
+            return parent[self.key]
+        else:
+            return self.place.read(parent)
+        return _places.MISSING if found == NULL else <object>found
+
+    cdef bint accepts(self, value) except -1:
+        """Check a value; the very object of the last call is accepted without more ado."""
+        if self.kind == CHECK_VALUE:
+            if value is self.known:
+                return True
+        elif self.kind == CHECK_OBJECT and self.known is not MISS and self.known() is value:
+            return True
+        if not self.check(value):
+            return False
+        if self.kind == CHECK_VALUE:
+            self.known = value
+        elif self.kind == CHECK_OBJECT:
+            try:
+                self.known = weakref.ref(value)
+            except TypeError:
+                self.known = MISS
+        return True
+
+
+cdef list read_watch(list steps):
+    """Return the implicit arrays as they are now; None if anything is not what it was."""
+    cdef NativeStep step
+    cdef list values = [], arrays = []
+    for step in steps:
+        value = step.read(values[step.parent] if step.parent >= 0 else None)
+        if not step.accepts(value):
+            return None
+        values.append(value)
+        if step.kind == CHECK_ARRAY:
+            arrays.append(value)
+    return arrays
+
+
+cdef struct Word:
+    uint64_t offset, slot, delta
+
+
 cdef class NativePatch:
-    """One node whose parameters are rewritten: words of a host patch, or slots of a device patch."""
+    """A node whose parameters are rewritten: words of a host patch, slots of a device patch."""
 
     cdef uint64_t node, params
     cdef char* buffer
-    cdef list words
+    cdef bytes words
     cdef Py_ssize_t first_slot, n_slots
     cdef object keep
 
-    def __init__(self, uint64_t node, uint64_t params, uint64_t buffer, words, first_slot, n_slots, keep):
+    def __init__(self, uint64_t node, uint64_t params, uint64_t buffer, words, first, n, keep):
         self.node, self.params, self.buffer = node, params, <char*>buffer
-        self.words = words
-        self.first_slot, self.n_slots = first_slot, n_slots
+        if words is not None:
+            self.words = b"".join(struct.pack("<QQQ", *word) for word in words)
+        self.first_slot, self.n_slots = first, n
         self.keep = keep
+
+    cdef void write(self, uint64_t* slots) noexcept:
+        cdef Word* word
+        cdef Py_ssize_t i
+        if self.words is None:
+            memcpy(self.buffer + 16, slots + self.first_slot, 8 * self.n_slots)
+            return
+        word = <Word*>PyBytes_AS_STRING(self.words)
+        for i in range(PyBytes_GET_SIZE(self.words) // sizeof(Word)):
+            (<uint64_t*>(self.buffer + word[i].offset))[0] = slots[word[i].slot] + word[i].delta
 
 
 cdef class NativeEntry:
     """What a hit needs of one cache entry."""
 
     cdef NativeLibrary lib
-    cdef object entry, executable, lock, watch_read, build, static_result, keep
+    cdef object entry, executable, build, static_result, keep
+    cdef Lock lock
     cdef HitCounts counts
     cdef uint64_t graph_exec, context
     cdef Py_ssize_t n_arrays, n_leaders, n_memories, n_slots
@@ -92,7 +213,7 @@ cdef class NativeEntry:
     cdef int[MAX_ARRAYS] leaders
     cdef Py_ssize_t[MAX_SLOTS] memory_nbytes
     cdef Py_ssize_t scratch_nbytes
-    cdef list patches, templates, static_ptrs
+    cdef list patches, templates, static_ptrs, steps
     cdef bint has_implicit, is_tuple
     cdef public bint is_open
 
@@ -114,8 +235,8 @@ cdef class NativeEntry:
         self.patches = [NativePatch(*p) for p in plan.patches]
         self.templates, self.is_tuple = plan.templates, plan.is_tuple
         self.build = plan.build
-        self.watch_read = plan.watch_read
-        self.has_implicit = plan.watch_read is not None
+        self.steps = [NativeStep(step) for step in plan.steps]
+        self.has_implicit = bool(self.steps)
         self.static_result, self.keep = plan.static_result, plan.keep
         self.static_ptrs = plan.static_ptrs
         if self.static_ptrs is not None:
@@ -154,13 +275,13 @@ cdef class NativeEntry:
         if self.scratch_nbytes:
             scratch = self.lib.allocate(self.scratch_nbytes)
             slots[n] = field(<PyObject*>scratch, self.lib.ptr)
-        self.lock.acquire()
+        self.lock.mutex.acquire()
         try:
             if not self.is_open:
                 return MISS
             self.patch_and_launch(slots, stream)
         finally:
-            self.lock.release()
+            self.lock.mutex.release()
         if self.static_ptrs is not None:
             return self.static_result
         return self.build_outputs(args, arrays, memories)
@@ -170,16 +291,10 @@ cdef class NativeEntry:
         cdef int status = 0
         cdef HitCounts counts = self.counts
         cdef void* graph_exec = <void*><uintptr_t>self.graph_exec
-        cdef tuple word
         if not counts.is_current or memcmp(slots, counts.last_slots, 8 * self.n_slots) != 0:
             counts.is_current = False
             for patch in self.patches:
-                if patch.words is None:
-                    memcpy(patch.buffer + 16, slots + patch.first_slot, 8 * patch.n_slots)
-                else:
-                    for word in patch.words:
-                        (<uint64_t*>(patch.buffer + <Py_ssize_t>word[0]))[0] = (
-                            slots[<Py_ssize_t>word[1]] + <uint64_t>word[2])
+                patch.write(slots)
                 status = self.lib.exec_kernel_node_set_params(
                     graph_exec, <void*><uintptr_t>patch.node, <void*><uintptr_t>patch.params)
                 if status:
@@ -259,15 +374,19 @@ cdef class FastHits:
     cdef NativeLibrary lib
     cdef dict entries
     cdef Clock clock
+    cdef bytes last_key
+    cdef list last_found
 
     def __init__(self, Clock clock):
         self.entries = {}
         self.clock = clock
         self.lib = None
+        self.last_key, self.last_found = b"", None
 
     def clear(self):
         """Forget every entry."""
         self.entries = {}
+        self.last_found = None
 
     def add(self, NativeLibrary lib, tuple args, plan):
         """Serve calls like this one natively from now on; False if that is not possible."""
@@ -289,6 +408,7 @@ cdef class FastHits:
                 return entry
         entry = NativeEntry(lib, plan)
         self.entries[packed] = [entry, *known]
+        self.last_found = None
         return entry
 
     def call(self, tuple args):
@@ -300,14 +420,14 @@ cdef class FastHits:
         cdef int is_capturing = 0
         cdef NativeEntry entry
         cdef NativeLibrary lib = self.lib
-        cdef list arrays
+        cdef list arrays, found
         cdef uint64_t stream
         if lib is None:
             return MISS
         n = write_key(lib, args, key, ptrs, &n_arrays)
         if n < 0:
             return MISS
-        found = self.entries.get(PyBytes_FromStringAndSize(key, n))
+        found = self.find(key, n)
         if found is None:
             return MISS
         stream = lib.get_current_stream().ptr
@@ -331,10 +451,23 @@ cdef class FastHits:
                 return entry.launch(args, arrays, ptrs, stream)
         return MISS
 
+    cdef list find(self, char* key, Py_ssize_t n):
+        """Return the entries of a key; the key of the last call is compared first."""
+        cdef bytes packed
+        cdef list found = self.last_found
+        if (found is not None and PyBytes_GET_SIZE(self.last_key) == n
+                and memcmp(PyBytes_AS_STRING(self.last_key), key, n) == 0):
+            return found
+        packed = PyBytes_FromStringAndSize(key, n)
+        found = self.entries.get(packed)
+        if found is not None:
+            self.last_key, self.last_found = packed, found
+        return found
+
     cdef list with_implicit(self, NativeEntry entry, tuple args, uint64_t* ptrs, Py_ssize_t n_arrays):
         """Append the implicit arrays as they are now; None if anything has changed."""
         cdef NativeLibrary lib = entry.lib
-        found = entry.watch_read()
+        found = read_watch(entry.steps)
         if found is None:
             return None
         cdef list arrays = [a for a in args if type(a) in lib.types]

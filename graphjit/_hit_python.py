@@ -6,6 +6,7 @@ whole test suite runs on both.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,9 @@ class Clock:
 
     def __init__(self) -> None:
         self.tick = 0
+
+
+Lock = threading.Lock
 
 
 class HitCounts:

@@ -145,9 +145,9 @@ class _Walker:
         if value is MISSING or (isinstance(value, types.ModuleType) and self._in_library(value)):
             return
         if self.adapter.is_array(value):
-            self._add(parent, place, self._same_array(value), path, is_array=True)
+            self._add(parent, place, self._same_array(value), path, "array")
         elif isinstance(value, watch.VALUE_TYPES):
-            self._add(parent, place, watch.same_value(value, path), path)
+            self._add(parent, place, watch.same_value(value, path), path, "value")
         elif isinstance(value, np.ndarray):
             self._add(parent, place, watch.same_host_array(value), path)
         elif isinstance(value, set):
@@ -158,9 +158,9 @@ class _Walker:
             self._walk_object(parent, place, path, value)
 
     def _add(
-        self, parent: int, place: Place, check: watch.Check, path: str, *, is_array: bool = False
+        self, parent: int, place: Place, check: watch.Check, path: str, kind: str = "content"
     ) -> int:
-        self.steps.append(Step(parent, place, check, path, is_array))
+        self.steps.append(Step(parent, place, check, path, kind))
         return len(self.steps) - 1
 
     def _is_new(self, mark: Any) -> bool:
@@ -184,7 +184,7 @@ class _Walker:
             return
         if not self._is_new(id(value)):
             # Its items are watched along the first path that led to it.
-            self._add(parent, place, watch.same_object(value), path)
+            self._add(parent, place, watch.same_object(value), path, "object")
             return
         is_dict = isinstance(value, dict)
         check = watch.same_keys(value) if is_dict else watch.same_length(value)
@@ -193,7 +193,7 @@ class _Walker:
             self.walk(index, places.Item(key), f"{path}[{key!r}]", value[key])
 
     def _walk_object(self, parent: int, place: Place, path: str, value: Any) -> None:
-        index = self._add(parent, place, watch.same_object(value), path)
+        index = self._add(parent, place, watch.same_object(value), path, "object")
         if not self._is_new(id(value)):
             return
         if isinstance(value, types.FunctionType):

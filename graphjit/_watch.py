@@ -42,7 +42,9 @@ class Step:
     place: Place
     check: Check
     path: str
-    is_array: bool = False
+    kind: str = "content"
+    """``"value"`` (immutable: the same object needs no check), ``"object"`` (by identity),
+    ``"array"``, or ``"content"`` (checked on every call)."""
 
 
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class Watch:
             if not step.check(value):
                 return None
             values.append(value)
-            if step.is_array:
+            if step.kind == "array":
                 arrays.append(value)
         return arrays
 
@@ -76,15 +78,7 @@ class Watch:
 
     def array_paths(self) -> list[str]:
         """Return the paths of the arrays, in the order of ``read``."""
-        return [step.path for step in self.steps if step.is_array]
-
-    def keep_arrays(self, wanted: list[bool]) -> None:
-        """Forget the arrays that the graph does not use: they may become anything."""
-        kept = iter(wanted)
-        for step in self.steps:
-            if step.is_array and not next(kept):
-                step.is_array = False
-                step.check = is_anything
+        return [step.path for step in self.steps if step.kind == "array"]
 
     def snapshot(self) -> Snapshot:
         """Remember every value, to find and undo what a capture changes."""
@@ -111,7 +105,7 @@ class Snapshot:
         paths = []
         for i, step in enumerate(self.steps):
             now = step.place.read(self.values[step.parent] if step.parent >= 0 else None)
-            if now is not self.values[i] and (step.is_array or not step.check(now)):
+            if now is not self.values[i] and (step.kind == "array" or not step.check(now)):
                 paths.append(step.path)
         return paths
 
@@ -133,11 +127,6 @@ class Snapshot:
 
 
 # -- checks
-
-
-def is_anything(_: Any) -> bool:
-    """Accept every value."""
-    return True
 
 
 def is_true(now: Any) -> bool:
