@@ -494,7 +494,6 @@ def test_a_closure_variable_that_is_freed():
 
 def test_a_helper_that_is_replaced():
     """A function that the function calls may be replaced by another."""
-
     helper = cp.sin
 
     def fn(x):
