@@ -45,7 +45,8 @@ class HitPlan:
     """Bytes that each array touches, relative to its address."""
     leaders: list[int]
     memory_nbytes: list[int]
-    scratch_nbytes: int
+    scratch_offset: int
+    """Place of the scratch block within the first output's memory; -1 if it has its own."""
     patches: list[tuple[int, int, int, list[tuple[int, int, int]] | None, int, int, Any]]
     """(node, CUDA_KERNEL_NODE_PARAMS, buffer, words of a host patch, first slot, slots, keep)"""
     templates: list[Any] | None

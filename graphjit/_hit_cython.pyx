@@ -13,7 +13,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, intptr_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcmp, memcpy
 from libc.time cimport time
 
@@ -36,6 +36,7 @@ ctypedef int (*CtxGetCurrent)(void**) noexcept nogil
 ctypedef int (*StreamIsCapturing)(void*, int*) noexcept nogil
 ctypedef int (*ExecKernelNodeSetParams)(void*, void*, void*) noexcept nogil
 ctypedef int (*GraphLaunch)(void*, void*) noexcept nogil
+ctypedef intptr_t (*CurrentStream)() except? -1
 
 
 cdef class NativeLibrary:
@@ -47,9 +48,10 @@ cdef class NativeLibrary:
     cdef GraphLaunch graph_launch
     cdef PyTypeObject* array_type
     cdef Py_ssize_t shape, strides, dtype, data, base, ptr, device_id
-    cdef object types, allocate, get_current_stream, make_view
+    cdef CurrentStream current_stream
+    cdef object types, allocate, make_view
 
-    def __init__(self, entry_points, layout, array_type, allocate, get_current_stream, make_view):
+    def __init__(self, entry_points, layout, array_type, allocate, current_stream, make_view):
         self.ctx_get_current = <CtxGetCurrent><uintptr_t>entry_points["cuCtxGetCurrent"]
         self.stream_is_capturing = <StreamIsCapturing><uintptr_t>entry_points["cuStreamIsCapturing"]
         self.exec_kernel_node_set_params = <ExecKernelNodeSetParams><uintptr_t>entry_points[
@@ -61,7 +63,7 @@ cdef class NativeLibrary:
         self.dtype, self.data, self.base = layout.dtype, layout.data, layout.base
         self.ptr, self.device_id = layout.ptr, layout.device_id
         self.allocate = allocate
-        self.get_current_stream = get_current_stream
+        self.current_stream = <CurrentStream><uintptr_t>current_stream
         self.make_view = make_view
 
 
@@ -154,6 +156,15 @@ cdef class NativeStep:
         return True
 
 
+cdef bint is_unchanged(list steps) except -1:
+    """Check steps that start at the root and read no arrays."""
+    cdef NativeStep step
+    for step in steps:
+        if not step.accepts(step.read(None)):
+            return False
+    return True
+
+
 cdef list read_watch(list steps):
     """Return the implicit arrays as they are now; None if anything is not what it was."""
     cdef NativeStep step
@@ -212,7 +223,7 @@ cdef class NativeEntry:
     cdef int64_t[MAX_ARRAYS] high
     cdef int[MAX_ARRAYS] leaders
     cdef Py_ssize_t[MAX_SLOTS] memory_nbytes
-    cdef Py_ssize_t scratch_nbytes
+    cdef Py_ssize_t scratch_offset
     cdef list patches, templates, static_ptrs, steps
     cdef bint has_implicit, is_tuple
     cdef public bint is_open
@@ -224,19 +235,22 @@ cdef class NativeEntry:
         self.lock, self.counts = plan.executable.lock, plan.executable.counts
         self.graph_exec, self.context = plan.graph_exec, plan.context
         self.n_arrays, self.n_leaders = len(plan.spans), len(plan.leaders)
-        self.n_memories, self.scratch_nbytes = len(plan.memory_nbytes), plan.scratch_nbytes
+        self.n_memories = len(plan.memory_nbytes)
         for i in range(self.n_arrays):
             self.low[i], self.high[i] = plan.spans[i]
         for i in range(self.n_leaders):
             self.leaders[i] = plan.leaders[i]
         for i in range(self.n_memories):
             self.memory_nbytes[i] = plan.memory_nbytes[i]
-        self.n_slots = self.n_leaders + self.n_memories + (1 if self.scratch_nbytes else 0)
+        self.n_slots = self.n_leaders + self.n_memories
+        if plan.scratch_offset >= 0:
+            self.n_slots += 1
         self.patches = [NativePatch(*p) for p in plan.patches]
         self.templates, self.is_tuple = plan.templates, plan.is_tuple
         self.build = plan.build
         self.steps = [NativeStep(step) for step in plan.steps]
-        self.has_implicit = bool(self.steps)
+        self.has_implicit = any(s.parent >= 0 or s.kind == "array" for s in plan.steps)
+        self.scratch_offset = plan.scratch_offset
         self.static_result, self.keep = plan.static_result, plan.keep
         self.static_ptrs = plan.static_ptrs
         if self.static_ptrs is not None:
@@ -260,7 +274,7 @@ cdef class NativeEntry:
         cdef uint64_t[MAX_SLOTS] slots
         cdef Py_ssize_t i, n = self.n_leaders
         cdef list memories = []
-        cdef object pointer, scratch
+        cdef object pointer
         for i in range(n):
             slots[i] = ptrs[self.leaders[i]]
         for i in range(self.n_memories):
@@ -272,9 +286,8 @@ cdef class NativeEntry:
             for ptr in self.static_ptrs:
                 slots[n] = <uint64_t>ptr
                 n += 1
-        if self.scratch_nbytes:
-            scratch = self.lib.allocate(self.scratch_nbytes)
-            slots[n] = field(<PyObject*>scratch, self.lib.ptr)
+        if self.scratch_offset >= 0:
+            slots[n] = slots[self.n_leaders] + <uint64_t>self.scratch_offset
         self.lock.mutex.acquire()
         try:
             if not self.is_open:
@@ -317,7 +330,7 @@ cdef class NativeEntry:
             return self.build(memories, arrays)
         if not self.is_tuple:
             return self.array_on(self.templates[0], memories[0])
-        built = [self.array_on(self.templates[i], memories[i]) for i in range(self.n_memories)]
+        built = [self.array_on(self.templates[i], memories[i]) for i in range(len(self.templates))]
         return tuple(built)
 
     cdef object array_on(self, template, pointer):
@@ -430,7 +443,7 @@ cdef class FastHits:
         found = self.find(key, n)
         if found is None:
             return MISS
-        stream = lib.get_current_stream().ptr
+        stream = <uint64_t>lib.current_stream()
         if lib.ctx_get_current(&context) or lib.stream_is_capturing(<void*><uintptr_t>stream, &is_capturing):
             return MISS
         if is_capturing:
@@ -439,7 +452,10 @@ cdef class FastHits:
             if not entry.is_open or entry.context != <uint64_t><uintptr_t>context:
                 continue
             arrays = None
-            if entry.has_implicit:
+            if not entry.has_implicit:
+                if entry.steps and not is_unchanged(entry.steps):
+                    continue
+            else:
                 arrays = self.with_implicit(entry, args, ptrs, n_arrays)
                 if arrays is None:
                     continue

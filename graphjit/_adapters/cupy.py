@@ -8,6 +8,7 @@ Source: CuPy 13 or later; 14 for library calls under capture.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -215,16 +216,29 @@ class CupyAdapter:
 @cache
 def _native_library(device: int) -> Any:
     layout, entry_points = find_layout(), cuda_driver(device).entry_points()
-    if layout is None or entry_points is None:
+    if layout is None or entry_points is None or not _current_stream_function():
         return None
     return NativeLibrary(
         entry_points,
         layout,
         cupy.ndarray,
         cupy.cuda.alloc,
-        cupy.cuda.get_current_stream,
+        _current_stream_function(),
         cupy.ndarray.__mro__[1].view,
     )
+
+
+@cache
+def _current_stream_function() -> int:
+    """Return the address of CuPy's C function for the current stream; 0 if it is another."""
+    from cupy_backends.cuda import stream
+
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    try:
+        return get(stream.__pyx_capi__["get_current_stream_ptr"], b"intptr_t (void)") or 0
+    except (AttributeError, KeyError, ValueError):
+        return 0
 
 
 def _release_staging_buffers() -> None:
