@@ -2,10 +2,12 @@
 
 The files, in the order of one call (imports go down this list, never up):
 
-    _graphed, _block    the decorator and the capture block: the whole flow in one function
+    _graphed, _block    the decorator and the capture block
+    _state              one graphed function: the story of a call in one function
     _options            what the decorator can be told
     inspection          what is in the caches, and why a call would miss
     _cache              signature -> entry: look-up, insertion, eviction
+    _hit                the compiled front of a call, or its plain twin
     _entry              one captured function: match a call, launch it
     _verify             run the eager call beside a launch and compare
     _setup              the arrays of a capture and the slots of its graph
@@ -17,6 +19,7 @@ The files, in the order of one call (imports go down this list, never up):
     _replace            copies and fills -> kernel nodes
     _implicit, _watch   what the function reaches without being given it
     _arguments          arguments -> leaves and back
+    _containers         nested containers -> leaves and back
     _aliasing           which arrays share memory
     _places             attributes, items, globals and cells that hold values
     _signature          leaves -> a key; the difference of two signatures

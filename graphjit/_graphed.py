@@ -14,15 +14,11 @@ from typing import Any, Literal, TypeVar, overload
 
 import wrapt
 
-from graphjit._arguments import ArgumentReader, Call
-from graphjit._cache import Cache, CacheInfo
-from graphjit._capture import is_capturing_here
-from graphjit._entry import CacheEntry, EntryOptions, build_entry
-from graphjit._hit import IS_COMPILED, MISS
-from graphjit._implicit import RanCode, find_implicit, watch_code
-from graphjit._options import Options, is_disabled
-from graphjit._verify import verify_launch
-from graphjit.errors import AnalysisError, CaptureError, GraphjitError
+from graphjit._cache import CacheInfo
+from graphjit._hit import MISS
+from graphjit._options import Options
+from graphjit._state import State
+from graphjit.errors import GraphjitError
 from graphjit.inspection import EntryInfo, Explanation, describe_entry, explain_call
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,7 +28,7 @@ _graphed_functions: weakref.WeakSet[GraphedFunction] = weakref.WeakSet()
 class _Common:
     """What a graphed function offers, bound to an instance or not."""
 
-    _self_state: _State
+    _self_state: State
 
     def _instance(self) -> tuple[Any, ...]:
         return ()
@@ -83,7 +79,7 @@ class _BoundGraphedFunction(_Common, wrapt.BoundFunctionWrapper[..., Any]):
     """A graphed method, bound to its instance or class."""
 
     @property
-    def _self_state(self) -> _State:  # type: ignore[override]
+    def _self_state(self) -> State:  # type: ignore[override]
         return self._self_parent._self_state  # type: ignore[no-any-return]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -104,7 +100,7 @@ class GraphedFunction(_Common, wrapt.FunctionWrapper[..., Any]):
 
     def __init__(self, wrapped: Callable[..., Any], options: Options) -> None:
         super().__init__(wrapped, lambda *_: None)
-        self._self_state = _State(wrapped, options)
+        self._self_state = State(wrapped, options)
         self._self_fast = self._self_state.fast.call
         _graphed_functions.add(self)
 
@@ -128,98 +124,6 @@ class GraphedFunction(_Common, wrapt.FunctionWrapper[..., Any]):
             f"<graphed {state.name}: {info.current_entries} entries, {info.hits} hits, "
             f"{info.misses} misses>"
         )
-
-
-class _State:
-    """The function, its options, its reader and its cache."""
-
-    def __init__(self, wrapped: Callable[..., Any], options: Options) -> None:
-        # A static or class method object is not callable with its arguments; its function is.
-        self.fn: Callable[..., Any] = getattr(wrapped, "__func__", wrapped)
-        self.name = getattr(self.fn, "__qualname__", type(self.fn).__qualname__)
-        self.options = options
-        self.reader = ArgumentReader(self.fn, options.static)
-        self.cache = Cache(self.name, options.max_entries)
-        self.fast = self.cache.fast
-        self.entry_options = EntryOptions(options.outputs, options.patch)
-        self._finalizer = weakref.finalize(self, Cache.clear, self.cache)
-        self._finalizer.atexit = False  # the driver frees everything by itself then
-
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Serve one call, natively if that is possible."""
-        result = MISS if kwargs else self.fast.call(args)
-        return self.run(args, kwargs) if result is MISS else result
-
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Serve one call: launch the entry of its signature, or make one."""
-        if is_capturing_here() or is_disabled():
-            return self.fn(*args, **kwargs)
-        call = self.reader.read(args, kwargs)
-        if call.adapter.is_capturing():
-            return self.fn(*args, **kwargs)  # the caller's own capture: become part of it
-        result = self._hit(call)
-        return self._miss(call) if result is MISS else result
-
-    def _hit(self, call: Call) -> Any:
-        """Launch the entry that serves a call; ``MISS`` if there is none."""
-        found = self.cache.find(call)
-        if found is None:
-            return MISS
-        entry, arrays = found
-        self.cache.count_hit(entry)
-        if self.options.verify:
-            return verify_launch(self.name, self.fn, call, entry, arrays)
-        if call.is_plain:
-            self._serve_natively(call, entry, arrays)
-        return entry.launch(arrays)
-
-    def _serve_natively(self, call: Call, entry: CacheEntry, arrays: list[Any]) -> None:
-        """Let the compiled hit take the next calls like this one."""
-        if entry.can_be_native:
-            lib = call.adapter.native_library() if IS_COMPILED else None
-            native = lib is not None and self.fast.add(
-                lib, tuple(call.leaves), entry.hit_plan(arrays)
-            )
-            if native:
-                entry.executable.native.append(native)
-            else:
-                entry.can_be_native = False
-
-    def _miss(self, call: Call) -> Any:
-        """Run the function eagerly, which gives the result, then capture it for later calls."""
-        with self.cache.lock:
-            result = self._hit(call)  # another thread may have captured it meanwhile
-            return self._eager_then_capture(call) if result is MISS else result
-
-    def _eager_then_capture(self, call: Call) -> Any:
-        args, kwargs = call.rebuild(call.arrays)
-        if self.cache.refusal(call.key) is not None:
-            self.cache.eager_calls += 1
-            return self.fn(*args, **kwargs)
-        self.cache.misses += 1
-        with watch_code(call.adapter.library_modules) as ran:
-            result = self.fn(*args, **kwargs)
-        if self.cache.count_warmup(call.key) < self.options.warmup:
-            return result
-        try:
-            self.cache.insert(call.key, self._capture(call, ran))
-        except (CaptureError, AnalysisError) as error:
-            if self.options.on_unsupported == "eager":
-                self.cache.refuse(call.key, str(error))
-                return result
-            error.eager_result = result
-            error.add_note(
-                "The eager call of this signature had been completed before; its result is in "
-                "`error.eager_result`."
-            )
-            raise
-        return result
-
-    def _capture(self, call: Call, ran: RanCode) -> CacheEntry:
-        adapter = call.adapter
-        signature = self.reader.describe(call, [adapter.spec(a) for a in call.arrays])
-        watch = find_implicit(self.fn, self.reader.objects(call), adapter, ran)
-        return build_entry(self.fn, self.name, call, signature, watch, self.entry_options)
 
 
 @overload

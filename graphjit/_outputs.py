@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from graphjit._adapters.interface import Adapter, ArraySpec, Memory
-from graphjit._arguments import flatten, plain_tuple, unflatten
 from graphjit._capture import Capture
+from graphjit._containers import flatten, plain_tuple, unflatten
 from graphjit._regions import Region
 from graphjit._watch import VALUE_TYPES
 from graphjit.errors import CaptureError

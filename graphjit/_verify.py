@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphjit._arguments import Call, flatten
+from graphjit._arguments import Call
+from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
 from graphjit.errors import VerificationError
 

@@ -8,17 +8,13 @@ Source: CuPy 13 or later; 14 for library calls under capture.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import cupy
-import numpy as np
-import optree
 from cupy.cuda import runtime
 
 from graphjit._adapters import cupy_guards
@@ -29,11 +25,11 @@ from graphjit._adapters.cupy_capture import (
     stand_in_pointer,
     take_memory_away,
 )
-from graphjit._adapters.cupy_layout import find_layout
+from graphjit._adapters.cupy_native import native_library
+from graphjit._adapters.cupy_sparse import register_sparse
 from graphjit._adapters.cupy_streams import CapturedStreams, CaptureStream
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
 from graphjit._driver.cuda import CudaDriver, cuda_driver
-from graphjit._hit import NativeLibrary
 
 _SPELLED = {
     "cublas": "cuBLAS",
@@ -41,7 +37,6 @@ _SPELLED = {
     "cusolver": "cuSOLVER",
     "cusparse": "cuSPARSE",
 }
-_SPARSE = ("csr_matrix", "csc_matrix", "coo_matrix", "dia_matrix")
 _thread = threading.local()
 
 
@@ -53,7 +48,7 @@ class CupyAdapter:
     library_modules = frozenset({"cupy", "cupyx", "cupy_backends", "numpy", "fastrlock", "cuda"})
 
     def __init__(self) -> None:
-        _register_sparse()
+        register_sparse()
 
     def driver(self) -> CudaDriver:
         self._ensure_context()
@@ -101,7 +96,7 @@ class CupyAdapter:
         return Memory(pointer.ptr, pointer)
 
     def native_library(self) -> Any:
-        return _native_library(self.current_device())
+        return native_library(self.current_device())
 
     def make_array(self, spec: ArraySpec, memory: Memory, byte_offset: int) -> Any:
         return _array(spec, memory.owner + byte_offset)
@@ -213,34 +208,6 @@ class CupyAdapter:
         dst[...] = src
 
 
-@cache
-def _native_library(device: int) -> Any:
-    layout, entry_points = find_layout(), cuda_driver(device).entry_points()
-    if layout is None or entry_points is None or not _current_stream_function():
-        return None
-    return NativeLibrary(
-        entry_points,
-        layout,
-        cupy.ndarray,
-        cupy.cuda.alloc,
-        _current_stream_function(),
-        cupy.ndarray.__mro__[1].view,
-    )
-
-
-@cache
-def _current_stream_function() -> int:
-    """Return the address of CuPy's C function for the current stream; 0 if it is another."""
-    from cupy_backends.cuda import stream
-
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    try:
-        return get(stream.__pyx_capi__["get_current_stream_ptr"], b"intptr_t (void)") or 0
-    except (AttributeError, KeyError, ValueError):
-        return 0
-
-
 def _release_staging_buffers() -> None:
     """Let CuPy forget host copies in flight: it would query their events during the capture."""
     try:
@@ -268,46 +235,3 @@ def _names_of(array: Any, ignored: list[Any]) -> Iterator[str]:
             for key, value in vars(holder).items():
                 if value is array:
                     yield f"{type(holder).__qualname__}.{key}"
-
-
-@cache
-def _register_sparse() -> None:
-    """Make CuPy's sparse matrices containers of their arrays."""
-    try:
-        from cupyx.scipy import sparse
-    except ImportError:  # SciPy is not installed; then there are no sparse matrices either
-        return
-    for name in _SPARSE:
-        optree.register_pytree_node(
-            getattr(sparse, name), _take_sparse_apart, _put_sparse_together, namespace="graphjit"
-        )
-
-
-_SPARSE_ARRAYS = ("data", "indices", "indptr", "row", "col", "offsets")
-
-
-def _take_sparse_apart(matrix: Any) -> tuple[Any, Any, Any]:
-    names = tuple(n for n in _SPARSE_ARRAYS if isinstance(getattr(matrix, n, None), cupy.ndarray))
-    flags = tuple(
-        (key, value)
-        for key, value in sorted(vars(matrix).items())
-        if isinstance(value, (bool, tuple, np.dtype))
-    )
-    return [getattr(matrix, n) for n in names], (type(matrix), names, flags), names
-
-
-def _put_sparse_together(metadata: Any, children: Any) -> Any:
-    kind, names, flags = metadata
-    matrix = object.__new__(kind)
-    vars(matrix).update(flags)
-    for name, child in zip(names, children, strict=True):
-        setattr(matrix, name, child)
-    _restore_descriptor(matrix)
-    return matrix
-
-
-def _restore_descriptor(matrix: Any) -> None:
-    from cupyx import cusparse
-
-    if matrix.format in ("csr", "csc"):
-        matrix._descr = cusparse.MatDescriptor.create()

@@ -1,0 +1,59 @@
+"""Nested containers -> leaves and back; plain dataclasses are containers too.
+
+Input: any value. Output: its leaves and optree's description of what held them.
+Source: optree, namespace ``"graphjit"``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import optree
+
+NAMESPACE = "graphjit"
+
+
+def flatten(value: Any, is_array: Callable[[Any], bool]) -> tuple[list[Any], Any]:
+    """Flatten nested containers; dictionaries keep the order of their keys."""
+    with optree.dict_insertion_ordered(True, namespace=NAMESPACE):
+        leaves, tree = optree.tree_flatten(value, none_is_leaf=True, namespace=NAMESPACE)
+        if any(_register_dataclass(leaf) for leaf in leaves if not is_array(leaf)):
+            return flatten(value, is_array)
+        return leaves, tree
+
+
+def unflatten(tree: Any, leaves: list[Any]) -> Any:
+    """Put leaves back into the containers that ``flatten`` took them from."""
+    return optree.tree_unflatten(tree, leaves)
+
+
+def _register_dataclass(leaf: Any) -> bool:
+    """Make a plain dataclass a container on first sight; True if that is news."""
+    kind = type(leaf)
+    if not dataclasses.is_dataclass(leaf) or isinstance(leaf, type):
+        return False
+    names = tuple(f.name for f in dataclasses.fields(kind))
+    if not names:
+        return False
+
+    def take_apart(value: Any) -> tuple[Any, Any, Any]:
+        return [getattr(value, name) for name in names], None, names
+
+    def put_together(_: Any, children: Any) -> Any:
+        value = object.__new__(kind)
+        for name, child in zip(names, children, strict=True):
+            object.__setattr__(value, name, child)
+        return value
+
+    try:
+        optree.register_pytree_node(kind, take_apart, put_together, namespace=NAMESPACE)
+    except ValueError:
+        return False  # another thread was faster, or the class is a container already
+    return True
+
+
+def plain_tuple(n: int) -> Any:
+    """Return the tree of a tuple of n leaves."""
+    return flatten((0,) * n, lambda _: False)[1]

@@ -1,0 +1,115 @@
+"""One graphed function: its options, its reader, its cache, and the story of a call.
+
+Input: arguments. Output: what the function returns.
+``State.run`` is the whole flow, top to bottom; ``State.call`` puts the compiled hit before it.
+Raises: what the function raises; ``SignatureError`` before anything is launched;
+``CaptureError`` and ``AnalysisError`` when a function cannot be captured.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from graphjit._arguments import ArgumentReader, Call
+from graphjit._cache import Cache
+from graphjit._capture import is_capturing_here
+from graphjit._entry import CacheEntry, EntryOptions, build_entry
+from graphjit._hit import IS_COMPILED, MISS
+from graphjit._implicit import RanCode, find_implicit, watch_code
+from graphjit._options import Options, is_disabled
+from graphjit._verify import verify_launch
+from graphjit.errors import AnalysisError, CaptureError
+
+
+class State:
+    """The function, its options, its reader and its cache."""
+
+    def __init__(self, wrapped: Callable[..., Any], options: Options) -> None:
+        # A static or class method object is not callable with its arguments; its function is.
+        self.fn: Callable[..., Any] = getattr(wrapped, "__func__", wrapped)
+        self.name = getattr(self.fn, "__qualname__", type(self.fn).__qualname__)
+        self.options = options
+        self.reader = ArgumentReader(self.fn, options.static)
+        self.cache = Cache(self.name, options.max_entries)
+        self.fast = self.cache.fast
+        self.entry_options = EntryOptions(options.outputs, options.patch)
+        self._finalizer = weakref.finalize(self, Cache.clear, self.cache)
+        self._finalizer.atexit = False  # the driver frees everything by itself then
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Serve one call, natively if that is possible."""
+        result = MISS if kwargs else self.fast.call(args)
+        return self.run(args, kwargs) if result is MISS else result
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Serve one call: launch the entry of its signature, or make one."""
+        if is_capturing_here() or is_disabled():
+            return self.fn(*args, **kwargs)
+        call = self.reader.read(args, kwargs)
+        if call.adapter.is_capturing():
+            return self.fn(*args, **kwargs)  # the caller's own capture: become part of it
+        result = self._hit(call)
+        return self._miss(call) if result is MISS else result
+
+    def _hit(self, call: Call) -> Any:
+        """Launch the entry that serves a call; ``MISS`` if there is none."""
+        found = self.cache.find(call)
+        if found is None:
+            return MISS
+        entry, arrays = found
+        self.cache.count_hit(entry)
+        if self.options.verify:
+            return verify_launch(self.name, self.fn, call, entry, arrays)
+        if call.is_plain:
+            self._serve_natively(call, entry, arrays)
+        return entry.launch(arrays)
+
+    def _serve_natively(self, call: Call, entry: CacheEntry, arrays: list[Any]) -> None:
+        """Let the compiled hit take the next calls like this one."""
+        if entry.can_be_native:
+            lib = call.adapter.native_library() if IS_COMPILED else None
+            native = lib is not None and self.fast.add(
+                lib, tuple(call.leaves), entry.hit_plan(arrays)
+            )
+            if native:
+                entry.executable.native.append(native)
+            else:
+                entry.can_be_native = False
+
+    def _miss(self, call: Call) -> Any:
+        """Run the function eagerly, which gives the result, then capture it for later calls."""
+        with self.cache.lock:
+            result = self._hit(call)  # another thread may have captured it meanwhile
+            return self._eager_then_capture(call) if result is MISS else result
+
+    def _eager_then_capture(self, call: Call) -> Any:
+        args, kwargs = call.rebuild(call.arrays)
+        if self.cache.refusal(call.key) is not None:
+            self.cache.eager_calls += 1
+            return self.fn(*args, **kwargs)
+        self.cache.misses += 1
+        with watch_code(call.adapter.library_modules) as ran:
+            result = self.fn(*args, **kwargs)
+        if self.cache.count_warmup(call.key) < self.options.warmup:
+            return result
+        try:
+            self.cache.insert(call.key, self._capture(call, ran))
+        except (CaptureError, AnalysisError) as error:
+            if self.options.on_unsupported == "eager":
+                self.cache.refuse(call.key, str(error))
+                return result
+            error.eager_result = result
+            error.add_note(
+                "The eager call of this signature had been completed before; its result is in "
+                "`error.eager_result`."
+            )
+            raise
+        return result
+
+    def _capture(self, call: Call, ran: RanCode) -> CacheEntry:
+        adapter = call.adapter
+        signature = self.reader.describe(call, [adapter.spec(a) for a in call.arrays])
+        watch = find_implicit(self.fn, self.reader.objects(call), adapter, ran)
+        return build_entry(self.fn, self.name, call, signature, watch, self.entry_options)
