@@ -1,10 +1,12 @@
 """The simulated arrays as graphjit sees them.
 
 Input / Output: as ``_adapters/interface.py``.
+Raises: ``DriverError`` when the stream cannot be captured.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,17 +15,7 @@ from graphjit._adapters import simulated_device as device
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
 from graphjit._adapters.simulated_array import Array
 from graphjit._driver.simulated import SimulatedDriver
-from graphjit.errors import DriverError
-
-
-class StandInBlock(device.Block):
-    """A block at a reserved address."""
-
-    __slots__ = ("hooks",)
-
-    def __init__(self, ptr: int, nbytes: int, hooks: CaptureHooks, *, is_temporary: bool) -> None:
-        super().__init__(ptr, nbytes, lambda p, _: hooks.free(p) if is_temporary else None)
-        self.hooks = hooks
+from graphjit._driver.simulated_memory import extent
 
 
 class SimulatedAdapter:
@@ -40,14 +32,14 @@ class SimulatedAdapter:
         return isinstance(obj, Array)
 
     def spec(self, array: Any) -> ArraySpec:
-        low, high = device.extent(array.shape, array.strides, array.dtype.itemsize)
+        low, high = extent(array.shape, array.strides, array.itemsize)
         return ArraySpec(type(array), array.shape, array.dtype, array.strides, 0, low, high)
 
     def key(self, array: Any) -> tuple[Any, ...]:
         return (array.shape, array.dtype, array.strides, 0, type(array))
 
     def device_ptr(self, array: Any) -> int:
-        return int(array.device_ptr)
+        return array.device_ptr  # type: ignore[no-any-return]
 
     def current_device(self) -> int:
         return 0
@@ -56,44 +48,41 @@ class SimulatedAdapter:
         return device.current_stream().handle
 
     def is_capturing(self) -> bool:
-        return device.driver().stream_is_capturing(self.current_stream())
+        return device.current_stream().is_capturing()
 
     def allocate(self, nbytes: int) -> Memory:
         block = device.allocate(nbytes)
         return Memory(block.ptr, block)
 
     def native_library(self) -> Any:
-        return None
+        return None  # compiled hits call a driver by address, and this one has none
 
     def make_array(self, spec: ArraySpec, memory: Memory, byte_offset: int) -> Any:
         return _array(spec, memory.owner, byte_offset)
 
     def make_template(self, spec: ArraySpec) -> Any:
-        return None
+        return _array(spec, device.Block(0, 0, None), 0)
 
     def view_of(self, base: Any, spec: ArraySpec, byte_offset: int) -> Any:
         return _array(spec, base.block, base.device_ptr - base.block.ptr + byte_offset)
 
     def stand_in(self, spec: ArraySpec, ptr: int, hooks: CaptureHooks) -> Any:
-        nbytes = spec.high - spec.low
-        block = StandInBlock(ptr + spec.low, nbytes, hooks, is_temporary=False)
+        block = device.Block(ptr + spec.low, spec.high - spec.low, None, hooks)
         return _array(spec, block, -spec.low)
 
     @contextmanager
     def capturing(self, hooks: CaptureHooks, mode: str) -> Iterator[Callable[[], Any]]:
         driver = self.driver()
-        stream = device.Stream()
-
-        def allocate(nbytes: int) -> StandInBlock:
-            return StandInBlock(hooks.allocate(nbytes), nbytes, hooks, is_temporary=True)
-
-        with stream, device.capturing(hooks, allocate):
-            driver.stream_begin_capture(stream.handle, mode)
-            try:
-                yield lambda: driver.stream_end_capture(stream.handle)
-            finally:
-                driver.stream_abandon_capture(stream.handle)
-        driver.stream_destroy(stream.handle)
+        stream = device.Stream(non_blocking=True)
+        try:
+            with device.capture_on(stream, hooks) as streams:
+                driver.stream_begin_capture(stream.handle, mode)
+                try:
+                    yield lambda: _end_capture(driver, streams)
+                finally:
+                    driver.stream_abandon_capture(stream.handle)
+        finally:
+            driver.stream_destroy(stream.handle)
 
     def adjust(self, error: BaseException, hooks: CaptureHooks) -> bool:
         return False
@@ -102,37 +91,54 @@ class SimulatedAdapter:
         pass
 
     def explain_failure(self, error: BaseException) -> str | None:
-        if isinstance(error, RuntimeError) and "not part of the capture" in str(error):
-            return f"it works on a stream that was not forked off its own ({error})"
-        return None if not isinstance(error, DriverError) else str(error)
+        return None  # everything that is refused is a DriverError, which explains itself
 
     def memory_owners(self, ptrs: Iterable[int]) -> dict[int, tuple[Any, str, bool]]:
-        import gc
-
-        found: dict[int, tuple[Any, str, bool]] = {}
-        arrays = [obj for obj in gc.get_objects() if isinstance(obj, Array)]
-        for ptr in ptrs:
-            for array in arrays:
-                spec = self.spec(array)
+        owners: dict[int, tuple[Any, str, bool]] = {}
+        wanted = list(ptrs)
+        for array in _live_arrays():
+            spec = self.spec(array)
+            for ptr in wanted:
                 if array.device_ptr + spec.low <= ptr < array.device_ptr + spec.high:
-                    found[ptr] = (array, f"an array {array.dtype} {array.shape}", True)
-        return found
+                    owners[ptr] = (array, f"an array {array.dtype} {array.shape}", True)
+        return owners
 
     def holders(self, ptr: int) -> str:
-        return "a variable that outlives the call"
+        arrays = [a for a in _live_arrays() if a.block.ptr <= ptr < a.block.ptr + a.block.nbytes]
+        names = {name for array in arrays for name in _names_of(array, arrays)}
+        return " or ".join(sorted(names)[:3]) or "a variable that outlives the call"
 
     def equal_bits(self, left: Any, right: Any) -> bool:
-        same = left.shape == right.shape and left.dtype == right.dtype
-        return bool(same and left.get().tobytes() == right.get().tobytes())
+        if left.shape != right.shape or left.dtype != right.dtype:
+            return False
+        return bool(left.get().tobytes() == right.get().tobytes())
 
     def copy(self, array: Any) -> Any:
-        return array.copy()
+        return array.copy(order="K")
 
     def assign(self, dst: Any, src: Any) -> None:
         dst[...] = src
 
 
-def _array(spec: ArraySpec, block: Any, byte_offset: int) -> Any:
+def _end_capture(driver: SimulatedDriver, streams: device.CapturedStreams) -> Any:
+    streams.join()
+    return driver.stream_end_capture(streams.main.handle)
+
+
+def _array(spec: ArraySpec, block: device.Block, byte_offset: int) -> Any:
     return spec.array_type(
         spec.shape, spec.dtype, block=block, byte_offset=byte_offset, strides=spec.strides
     )
+
+
+def _live_arrays() -> list[Any]:
+    return [obj for obj in gc.get_objects() if isinstance(obj, Array)]
+
+
+def _names_of(array: Any, ignored: list[Any]) -> Iterator[str]:
+    """Name what refers to an array: the key of a dictionary, an attribute, a container."""
+    for holder in gc.get_referrers(array):
+        if isinstance(holder, dict):
+            yield from (f"{key!r}" for key, value in holder.items() if value is array)
+        elif isinstance(holder, (list, tuple)) and holder is not ignored:
+            yield f"a {type(holder).__name__} of {len(holder)} items"

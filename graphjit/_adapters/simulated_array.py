@@ -1,14 +1,14 @@
 """A small NumPy-like array module on the simulated device.
 
-``from graphjit.testing import simulated as xp`` and use it like CuPy: every operation
-launches kernels, copies or fills on the current stream, and its result equals NumPy's bit for
-bit. Reading contents on the host (``float(x)``, ``if x:``, ``xp.asnumpy``) synchronises, and
-is refused while a function is captured.
+``from graphjit.testing import simulated as xp`` and use it like CuPy: every operation launches
+kernels, copies or fills on the current stream, and its result equals NumPy's bit for bit.
+Reading contents on the host (``float(x)``, ``if x:``, ``xp.asnumpy``) waits, and is refused
+while a function is captured.
+Raises: what NumPy raises; ``DriverError`` and ``HostReadError``.
 """
 
 from __future__ import annotations
 
-import builtins
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,319 +16,28 @@ from typing import Any
 import numpy as np
 
 from graphjit._adapters import simulated_device as device
-from graphjit._adapters.simulated_device import Event, Stream
-
-__all__ = ["Array", "Event", "Stream", "asarray", "asnumpy"]
-Shape = int | tuple[int, ...]
-
-
-class Array:
-    """An array on the simulated device."""
-
-    __module__ = "graphjit.testing"
-    __array_priority__ = 100
-
-    def __init__(
-        self,
-        shape: Shape,
-        dtype: Any = float,
-        *,
-        block: Any = None,
-        byte_offset: int = 0,
-        strides: tuple[int, ...] | None = None,
-        base: Array | None = None,
-    ) -> None:
-        self.shape: tuple[int, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
-        self.dtype = np.dtype(dtype)
-        self.strides = (
-            strides if strides is not None else _contiguous(self.shape, self.dtype.itemsize)
-        )
-        self.block = device.allocate(self.nbytes) if block is None else block
-        self.device_ptr: int = self.block.ptr + byte_offset
-        self.base = base
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.size * self.dtype.itemsize)
-
-    @property
-    def T(self) -> Array:  # noqa: N802 - NumPy's name
-        return self.transpose()
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def _view(self, like: np.ndarray[Any, Any], probe: np.ndarray[Any, Any]) -> Array:
-        """Make the view that NumPy made of a probe with the same layout."""
-        offset = like.__array_interface__["data"][0] - probe.__array_interface__["data"][0]
-        at = self.device_ptr - self.block.ptr + (offset if like.size else 0)
-        base = self if self.base is None else self.base
-        return Array(
-            like.shape,
-            like.dtype,
-            block=self.block,
-            byte_offset=at,
-            strides=like.strides,
-            base=base,
-        )
-
-    def _probe(self) -> np.ndarray[Any, Any]:
-        """Return an array of the same layout whose contents nobody looks at."""
-        low, high = device.extent(self.shape, self.strides, self.dtype.itemsize)
-        memory = np.empty(builtins.max(high - low, 1), np.uint8)
-        return np.ndarray(self.shape, self.dtype, memory, -low, self.strides)
-
-    def _viewed(self, make: Callable[[Any], Any]) -> Array:
-        probe = self._probe()
-        return self._view(make(probe), probe)
-
-    # -- views and copies
-
-    def transpose(self, *axes: int) -> Array:
-        return self._viewed(lambda p: p.transpose(*axes))
-
-    def reshape(self, *shape: Any) -> Array:
-        probe = self._probe()
-        shaped = probe.reshape(*shape)
-        if np.shares_memory(shaped, probe) or not probe.size:
-            return self._view(shaped, probe)
-        return self.copy().reshape(*shape)
-
-    def ravel(self) -> Array:
-        return self.reshape(-1)
-
-    def view(self, dtype: Any = None) -> Array:
-        return self._viewed(lambda p: p.view(dtype) if dtype is not None else p.view())
-
-    def copy(self) -> Array:
-        result = Array(self.shape, self.dtype)
-        _copy_into(result, self)
-        return result
-
-    def astype(self, dtype: Any) -> Array:
-        result = Array(self.shape, dtype)
-        device.launch("astype", _astype_body, [self, result])
-        return result
-
-    def __getitem__(self, key: Any) -> Array:
-        if isinstance(key, list) or (isinstance(key, Array) and key.dtype.kind in "iu"):
-            return take(self, key)
-        if isinstance(key, Array):
-            return take(self, np.flatnonzero(key.get()).tolist())  # a mask has to be counted
-        keys = key if isinstance(key, tuple) else (key,)
-        if Ellipsis not in keys:
-            keys = (*keys, Ellipsis)  # a 0-d array where NumPy would give a scalar
-        return self._viewed(lambda probe: probe[keys])
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        target = self[key]
-        source = value if isinstance(value, Array) else asarray(value, self.dtype)
-        if _overlap(target, source):
-            source = source.copy()
-        if source.shape == target.shape and source.dtype == target.dtype:
-            _copy_into(target, source)
-        else:
-            device.launch("assign", _assign_body, [source, target])
-
-    # -- reading on the host
-
-    def get(self) -> np.ndarray[Any, Any]:
-        """Copy to the host; refused during a capture."""
-        hooks = device.hooks()
-        if hooks is not None or getattr(self.block, "hooks", None) is not None:
-            raise (hooks or self.block.hooks).host_read("graphjit.testing.Array.get")
-        device.driver().refuse_unsafe_call("cuMemcpyDtoH")
-        low, high = device.extent(self.shape, self.strides, self.dtype.itemsize)
-        memory = device.driver().memory.view(self.device_ptr + low, high - low)
-        return np.ndarray(self.shape, self.dtype, memory, -low, self.strides).copy()
-
-    def item(self) -> Any:
-        return self.get().item()
-
-    def tolist(self) -> Any:
-        return self.get().tolist()
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __repr__(self) -> str:
-        return repr(self.get()) if device.hooks() is None else f"<array {self.dtype} {self.shape}>"
-
-    def __str__(self) -> str:
-        return str(self.get())
-
-    # -- reductions and the like, as methods
-
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Array:
-        return _reduce(np.sum, self, axis, keepdims)
-
-    def max(self, axis: Any = None, keepdims: bool = False) -> Array:
-        return _reduce(np.max, self, axis, keepdims)
-
-    def min(self, axis: Any = None, keepdims: bool = False) -> Array:
-        return _reduce(np.min, self, axis, keepdims)
-
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Array:
-        return _reduce(np.mean, self, axis, keepdims)
-
-    def fill(self, value: Any) -> None:
-        device.launch("fill", _Fill(np.asarray(value, self.dtype)[()]), [self])
-
-    def __matmul__(self, other: Array) -> Array:
-        return matmul(self, other)
-
-    def __neg__(self) -> Array:
-        return negative(self)
-
-
-def _contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the strides of a C-contiguous array."""
-    strides = []
-    for n in reversed(shape):
-        strides.append(itemsize)
-        itemsize *= builtins.max(n, 1)
-    return tuple(reversed(strides))
-
-
-def _overlap(left: Array, right: Array) -> bool:
-    spans = []
-    for array in (left, right):
-        low, high = device.extent(array.shape, array.strides, array.dtype.itemsize)
-        spans.append((array.device_ptr + low, array.device_ptr + high))
-    (a, b), (c, d) = spans
-    return a < d and c < b
-
-
-def _is_contiguous(array: Array) -> bool:
-    return array.strides == _contiguous(array.shape, array.dtype.itemsize)
-
-
-def _copy_into(dst: Array, src: Array) -> None:
-    """Copy; contiguous memory by a copy, as CuPy does, anything else by a kernel."""
-    if _is_contiguous(dst) and _is_contiguous(src) and dst.shape == src.shape:
-        stream = device.current_stream().handle
-        device.driver().memcpy_async(dst.device_ptr, src.device_ptr, dst.nbytes, stream)
-    else:
-        device.launch("assign", _assign_body, [src, dst])
-
-
-# -- bodies of kernels: what they do with NumPy views of device memory
-
-
-def _assign_body(src: Any, dst: Any) -> None:
-    dst[...] = src
-
-
-def _astype_body(src: Any, dst: Any) -> None:
-    dst[...] = src.astype(dst.dtype)
-
-
-class _Fill:
-    """Fill with a value that is part of the kernel, as a template argument would be."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __call__(self, dst: Any) -> None:
-        dst[...] = self.value
-
-    def __hash__(self) -> int:
-        return hash((self.value.dtype.str, self.value.tobytes()))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Fill) and hash(self) == hash(other)
-
-
-@functools.cache
-def _ufunc_body(ufunc: Any, scalars: tuple[tuple[int, type, str], ...], n: int) -> Any:
-    """Make the body of an elementwise kernel; Python scalars are compiled in."""
-
-    def body(*arrays: Any) -> None:
-        values = list(arrays[:-1])
-        for at, kind, text in scalars:
-            values.insert(at, kind(text) if kind is not bool else text == "True")
-        arrays[-1][...] = ufunc(*values)
-
-    return body
-
-
-def _elementwise(ufunc: Any, *values: Any, out: Array | None = None) -> Array:
-    arrays = [v for v in values if isinstance(v, Array)]
-    scalars = tuple((i, type(v), repr(v)) for i, v in enumerate(values) if not isinstance(v, Array))
-    samples = [np.empty((1,) * v.ndim, v.dtype) if isinstance(v, Array) else v for v in values]
-    with np.errstate(all="ignore"):
-        dtype = ufunc(
-            *(s if not isinstance(s, np.ndarray) else np.ones_like(s) for s in samples)
-        ).dtype
-    if out is None:
-        out = Array(np.broadcast_shapes(*(a.shape for a in arrays)), dtype)
-    elif any(_overlap(a, out) and not _same_place(a, out) for a in arrays):
-        arrays = [a.copy() for a in arrays]
-    body = _ufunc_body(ufunc, scalars, len(arrays))
-    style = device.PACKED if len(arrays) == 2 else device.PLAIN
-    device.launch(ufunc.__name__, body, [*arrays, out], style)
-    return out
-
-
-def _same_place(left: Array, right: Array) -> bool:
-    return (left.device_ptr, left.shape, left.strides) == (
-        right.device_ptr,
-        right.shape,
-        right.strides,
-    )
-
-
-def _make_ufunc(ufunc: Any) -> Callable[..., Array]:
-    def function(*values: Any, out: Array | None = None) -> Array:
-        return _elementwise(ufunc, *values, out=out)
-
-    function.__name__ = function.__qualname__ = ufunc.__name__
-    function.__doc__ = f"Elementwise, as ``numpy.{ufunc.__name__}``."
-    return function
-
-
-add, subtract, multiply = map(_make_ufunc, (np.add, np.subtract, np.multiply))
-divide, power, negative = map(_make_ufunc, (np.divide, np.power, np.negative))
-maximum, minimum = map(_make_ufunc, (np.maximum, np.minimum))
-exp, log, sqrt, sin, cos = map(_make_ufunc, (np.exp, np.log, np.sqrt, np.sin, np.cos))
-tanh, abs, square = map(_make_ufunc, (np.tanh, np.absolute, np.square))  # noqa: A001
-greater, less, equal = map(_make_ufunc, (np.greater, np.less, np.equal))
-where = _make_ufunc(np.where)
-
-
-def _install_operators() -> None:
-    """Give arrays the operators, plain, reflected and in place."""
-    ufunc: Any
-    for name, ufunc in (
-        ("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("truediv", np.divide),
-        ("pow", np.power), ("mod", np.remainder),
-    ):  # fmt: skip
-        setattr(Array, f"__{name}__", lambda a, b, f=ufunc: _elementwise(f, a, b))
-        setattr(Array, f"__r{name}__", lambda a, b, f=ufunc: _elementwise(f, b, a))
-        setattr(Array, f"__i{name}__", lambda a, b, f=ufunc: _elementwise(f, a, b, out=a))
-    for name, ufunc in (
-        ("gt", np.greater), ("lt", np.less), ("ge", np.greater_equal), ("le", np.less_equal),
-        ("eq", np.equal), ("ne", np.not_equal),
-    ):  # fmt: skip
-        setattr(Array, f"__{name}__", lambda a, b, f=ufunc: _elementwise(f, a, b))
-    Array.__hash__ = None  # type: ignore[assignment]  # compared elementwise, like NumPy's
-
-
-_install_operators()
+from graphjit._adapters.simulated_compute import compute, copy_into, from_host, matmul
+from graphjit._adapters.simulated_device import Event, Stream, current_stream, null_stream
+from graphjit._adapters.simulated_kernel import kernel
+from graphjit._adapters.simulated_launch import PACKED
+from graphjit._adapters.simulated_ndarray import Array
+from graphjit._adapters.simulated_storage import Shape, is_contiguous
+
+__all__ = [
+    "Event", "Stream", "null_stream", "matmul", "current_stream", "kernel", "Array",
+    "ndarray", "empty", "zeros", "full", "ones",
+    "empty_like", "zeros_like", "ones_like", "full_like", "arange", "asarray", "array",
+    "asnumpy", "add", "subtract", "multiply", "divide", "power", "negative", "floor_divide",
+    "remainder", "maximum", "minimum", "clip", "exp", "log", "log1p", "sqrt", "sin", "cos",
+    "tanh", "floor", "absolute", "square", "sign", "greater", "greater_equal", "less",
+    "less_equal", "equal", "not_equal", "logical_and", "logical_or", "logical_not", "isnan",
+    "where", "abs", "sum", "prod", "mean", "var", "max", "min", "any", "all", "argmax",
+    "argmin", "cumsum", "sort", "argsort", "nonzero", "take", "concatenate", "stack", "einsum",
+    "dot", "broadcast_to", "transpose", "reshape", "ravel", "expand_dims", "flip", "copyto",
+    "synchronize",
+]  # fmt: skip
+
+ndarray = Array
 
 
 # -- creation
@@ -342,13 +51,14 @@ def empty(shape: Shape, dtype: Any = float) -> Array:
 def zeros(shape: Shape, dtype: Any = float) -> Array:
     """Return zeros, by a fill of bytes."""
     result = Array(shape, dtype)
-    stream = device.current_stream().handle
-    device.driver().memset_async(result.device_ptr, 0, result.nbytes, stream)
+    if result.size:
+        stream = current_stream().handle
+        device.driver().memset_async(result.device_ptr, 0, result.nbytes, stream)
     return result
 
 
 def full(shape: Shape, value: Any, dtype: Any = None) -> Array:
-    """Return an array filled with a value."""
+    """Return an array filled with a scalar."""
     result = Array(shape, np.asarray(value).dtype if dtype is None else dtype)
     result.fill(value)
     return result
@@ -359,37 +69,44 @@ def ones(shape: Shape, dtype: Any = float) -> Array:
     return full(shape, 1, dtype)
 
 
+def empty_like(array: Array) -> Array:
+    """Return an array of the same shape and dtype that holds whatever its memory held."""
+    return empty(array.shape, array.dtype)
+
+
 def zeros_like(array: Array) -> Array:
     """Return zeros of the same shape and dtype."""
     return zeros(array.shape, array.dtype)
 
 
+def ones_like(array: Array) -> Array:
+    """Return ones of the same shape and dtype."""
+    return ones(array.shape, array.dtype)
+
+
+def full_like(array: Array, value: Any) -> Array:
+    """Return an array of the same shape and dtype filled with a scalar."""
+    return full(array.shape, value, array.dtype)
+
+
 def arange(*args: Any, dtype: Any = None) -> Array:
-    """Return a range, computed by a kernel."""
-    values = np.arange(*args, dtype=dtype)
-    result = Array(values.shape, values.dtype)
-
-    def body(dst: Any) -> None:
-        dst[...] = values
-
-    device.launch("arange", body, [result])
-    return result
+    """Return a range."""
+    result = np.arange(*args, dtype=dtype)
+    out = Array(result.shape, result.dtype)
+    return compute(Array, np.arange, *args, out=out, dtype=result.dtype)
 
 
 def asarray(value: Any, dtype: Any = None) -> Array:
     """Return an array on the device; host data is copied there."""
     if isinstance(value, Array):
         return value if dtype is None or value.dtype == dtype else value.astype(dtype)
-    host = np.ascontiguousarray(np.asarray(value, dtype))
-    result = Array(np.shape(value), host.dtype)
-    hooks = device.hooks()
-    if hooks is None:
-        device.driver().memcpy_htod(result.device_ptr, host.tobytes())
-    elif host.nbytes:
-        source = hooks.upload_constant(host.tobytes())
-        stream = device.current_stream().handle
-        device.driver().memcpy_async(result.device_ptr, source, host.nbytes, stream)
-    return result
+    return from_host(Array, np.asarray(value, dtype))
+
+
+def array(value: Any, dtype: Any = None) -> Array:
+    """Return a new array on the device."""
+    result = asarray(value, dtype)
+    return result.copy() if result is value else result
 
 
 def asnumpy(array: Array) -> np.ndarray[Any, Any]:
@@ -397,134 +114,170 @@ def asnumpy(array: Array) -> np.ndarray[Any, Any]:
     return array.get()
 
 
-# -- reductions, linear algebra, manipulation
+# -- elementwise functions
 
 
-@functools.cache
-def _reduce_body(function: Any, axis: Any, keepdims: bool) -> Any:
-    def body(src: Any, dst: Any) -> None:
-        dst[...] = function(src, axis=axis, keepdims=keepdims)
+def _elementwise(function: Any) -> Callable[..., Array]:
+    def wrapper(*values: Any, out: Array | None = None) -> Array:
+        return compute(Array, function, *values, out=out)
 
-    return body
-
-
-def _reduce(function: Any, array: Array, axis: Any, keepdims: bool) -> Array:
-    sample = function(np.ones(array.shape, array.dtype), axis=axis, keepdims=keepdims)
-    result = Array(np.shape(sample), sample.dtype)
-    name = getattr(function, "__name__", "reduce")
-    device.launch(name, _reduce_body(function, axis, keepdims), [array, result])
-    return result
+    wrapper.__name__ = wrapper.__qualname__ = function.__name__
+    wrapper.__doc__ = f"Compute elementwise, as ``numpy.{function.__name__}``."
+    return wrapper
 
 
-sum, max, min, mean = (  # noqa: A001 - NumPy's names
-    functools.partial(lambda f, a, axis=None, keepdims=False: _reduce(f, a, axis, keepdims), f)
-    for f in (np.sum, np.max, np.min, np.mean)
-)
+add, subtract, multiply = map(_elementwise, (np.add, np.subtract, np.multiply))
+divide, power, negative = map(_elementwise, (np.divide, np.power, np.negative))
+floor_divide, remainder = map(_elementwise, (np.floor_divide, np.remainder))
+maximum, minimum, clip = map(_elementwise, (np.maximum, np.minimum, np.clip))
+exp, log, log1p, sqrt = map(_elementwise, (np.exp, np.log, np.log1p, np.sqrt))
+sin, cos, tanh, floor = map(_elementwise, (np.sin, np.cos, np.tanh, np.floor))
+absolute, square, sign = map(_elementwise, (np.absolute, np.square, np.sign))
+greater, greater_equal = map(_elementwise, (np.greater, np.greater_equal))
+less, less_equal = map(_elementwise, (np.less, np.less_equal))
+equal, not_equal = map(_elementwise, (np.equal, np.not_equal))
+logical_and, logical_or = map(_elementwise, (np.logical_and, np.logical_or))
+logical_not, isnan = map(_elementwise, (np.logical_not, np.isnan))
+where = _elementwise(np.where)
+abs = absolute  # noqa: A001 - NumPy's name
 
 
-def _matmul_body(left: Any, right: Any, workspace: Any, dst: Any) -> None:
-    workspace[...] = 1  # a library scribbles in its workspace
-    dst[...] = np.matmul(left, right)
+# -- reductions, scans, sorting
 
 
-def matmul(left: Array, right: Array) -> Array:
-    """Multiply matrices, with a workspace allocated in stream order, as cuBLAS does."""
-    shape = np.matmul(np.empty(left.shape), np.empty(right.shape)).shape
-    result = Array(shape, np.result_type(left.dtype, right.dtype))
-    stream = device.current_stream().handle
-    ptr = device.driver().mem_alloc_async(1024, stream)
-    block = device.Block(ptr, 1024, lambda *_: device.driver().mem_free_async(ptr, stream))
-    workspace = Array(1024, np.uint8, block=block)
-    device.launch("matmul", _matmul_body, [left, right, workspace, result])
-    return result
+def _reduction(function: Any) -> Callable[..., Array]:
+    def wrapper(array: Array, axis: Any = None, *, keepdims: bool = False) -> Array:
+        return compute(Array, function, array, style=PACKED, axis=axis, keepdims=keepdims)
+
+    wrapper.__name__ = wrapper.__qualname__ = function.__name__
+    wrapper.__doc__ = f"Reduce, as ``numpy.{function.__name__}``."
+    return wrapper
+
+
+# NumPy's names hide the builtins here, as they do in NumPy.
+sum, prod, mean, var = map(_reduction, (np.sum, np.prod, np.mean, np.var))  # noqa: A001
+max, min = map(_reduction, (np.max, np.min))  # noqa: A001
+any, all = map(_reduction, (np.any, np.all))  # noqa: A001
+argmax, argmin = map(_reduction, (np.argmax, np.argmin))
+
+
+def cumsum(array: Array, axis: int | None = None) -> Array:
+    """Return running sums along an axis, by default of the flattened array."""
+    return compute(Array, np.cumsum, array, style=PACKED, axis=axis)
+
+
+def sort(array: Array, axis: int = -1) -> Array:
+    """Return a sorted copy."""
+    return compute(Array, np.sort, array, style=PACKED, axis=axis)
+
+
+def argsort(array: Array, axis: int = -1) -> Array:
+    """Return the indices that sort an array."""
+    return compute(Array, np.argsort, array, style=PACKED, axis=axis)
+
+
+def nonzero(array: Array) -> tuple[Array, ...]:
+    """Return the indices of the elements that are not zero; their number has to be read."""
+    return tuple(from_host(Array, i) for i in array.read("nonzero()").nonzero())
+
+
+# -- indexing, joining, layout
+
+
+def take(array: Array, indices: Any, axis: int | None = None) -> Array:
+    """Select by integers; a list of them becomes a constant."""
+    return compute(Array, np.take, array, asarray(indices), style=PACKED, axis=axis)
 
 
 def concatenate(arrays: Sequence[Array], axis: int = 0) -> Array:
     """Join arrays; more than eight through a table of their addresses, as CuPy does."""
-    shape = np.concatenate([np.empty(a.shape) for a in arrays], axis).shape
-    result = Array(shape, np.result_type(*(a.dtype for a in arrays)))
-    if len(arrays) > 8 and builtins.all(_is_contiguous(a) for a in arrays) and axis == 0:
-        _concatenate_by_table(list(arrays), result)
+    dtype = np.result_type(*(a.dtype for a in arrays))
+    result = Array(np.concatenate([np.empty(a.shape) for a in arrays], axis).shape, dtype)
+    if len(arrays) > _MAX_COPIES and axis == 0:
+        parts = [a if a.dtype == dtype and is_contiguous(a) else a.astype(dtype) for a in arrays]
+        rows = [[a.device_ptr, a.size] for a in parts]
+        _join(from_host(Array, np.array(rows, np.uint64)), result)
         return result
     begin = 0
     for a in arrays:
         end = begin + a.shape[axis]
-        result[(slice(None),) * axis + (slice(begin, end),)] = a
+        target = result.swapaxes(0, axis)[begin:end].swapaxes(0, axis)
+        copy_into(target, a)
         begin = end
     return result
 
 
-def _concatenate_by_table(arrays: list[Array], result: Array) -> None:
-    table = asarray(np.array([a.device_ptr for a in arrays], np.uint64))
-    sizes = [(a.shape, a.dtype, a.nbytes) for a in arrays]
-
-    def body(table: Any, dst: Any) -> None:
-        memory = device.driver().memory
-        parts = [
-            memory.view(int(ptr), nbytes).view(dtype).reshape(shape)
-            for ptr, (shape, dtype, nbytes) in zip(table, sizes, strict=True)
-        ]
-        dst[...] = np.concatenate(parts)
-
-    device.launch("concatenate", body, [table, result])
+_MAX_COPIES = 8
 
 
-def take(array: Array, indices: Any) -> Array:
-    """Select rows by integers; a list becomes an array of constants."""
-    index = indices if isinstance(indices, Array) else asarray(np.asarray(indices, np.int64))
-    result = Array(index.shape + array.shape[1:], array.dtype)
-    device.launch("take", _take_body, [array, index, result])
-    return result
+def _join_parts(memory: Any, table: Any, result: Any) -> None:
+    begin, flat = 0, result.reshape(-1)
+    for ptr, size in table.tolist():
+        flat[begin : begin + size] = memory.array(ptr, (size,), result.dtype)
+        begin += size
 
 
-def _take_body(src: Any, index: Any, dst: Any) -> None:
-    dst[...] = src[index]
+_join = kernel(_join_parts, takes_memory=True)
 
 
-def sort(array: Array) -> Array:
-    """Sort along the last axis."""
-    result = array.copy()
-    device.launch("sort", _sort_body, [result])
-    return result
+def _stack(*arrays: Any, axis: int) -> Any:
+    return np.stack(arrays, axis)
 
 
-def _sort_body(dst: Any) -> None:
-    dst[...] = np.sort(dst)
+def stack(arrays: Sequence[Array], axis: int = 0) -> Array:
+    """Join arrays along a new axis."""
+    return compute(Array, _stack, *arrays, axis=axis)
 
 
-def cumsum(array: Array) -> Array:
-    """Return running sums of the flattened array."""
-    result = Array(array.size, np.cumsum(np.ones(1, array.dtype)).dtype)
-    device.launch("cumsum", _cumsum_body, [array, result])
-    return result
+def _einsum(*arrays: Any, subscripts: str) -> Any:
+    return np.einsum(subscripts, *arrays)
 
 
-def _cumsum_body(src: Any, dst: Any) -> None:
-    dst[...] = np.cumsum(src)
+def einsum(subscripts: str, *arrays: Array) -> Array:
+    """Sum products over named axes."""
+    return compute(Array, _einsum, *arrays, subscripts=subscripts)
+
+
+def dot(left: Array, right: Array) -> Array:
+    """Multiply as ``numpy.dot`` does."""
+    return compute(Array, np.dot, left, right)
 
 
 def broadcast_to(array: Array, shape: tuple[int, ...]) -> Array:
     """Return a view with strides of zero."""
-    return array._viewed(lambda probe: np.broadcast_to(probe, shape))
+    return array.as_view(functools.partial(np.broadcast_to, shape=shape))
 
 
-def kernel(body: Callable[..., None]) -> Callable[..., None]:
-    """Make a kernel of a function over NumPy views of device memory.
+def transpose(array: Array, axes: Any = None) -> Array:
+    """Return a view with permuted axes."""
+    return array.transpose(axes)
 
-    Examples
-    --------
-    >>> from graphjit.testing import simulated as xp
-    >>> @xp.kernel
-    ... def saxpy(x, y):
-    ...     y += 2 * x
-    >>> x, y = xp.ones(3), xp.zeros(3)
-    >>> saxpy(x, y)
-    >>> print(y)
-    [2. 2. 2.]
-    """
 
-    @functools.wraps(body)
-    def launch(*arrays: Array) -> None:
-        device.launch(body.__name__, body, list(arrays))
+def reshape(array: Array, shape: Any) -> Array:
+    """Return a view of another shape, or a copy."""
+    return array.reshape(shape)
 
-    return launch
+
+def ravel(array: Array) -> Array:
+    """Return a one-dimensional view, or a copy."""
+    return array.ravel()
+
+
+def expand_dims(array: Array, axis: Any) -> Array:
+    """Return a view with one more axis of length one."""
+    return array.as_view(functools.partial(np.expand_dims, axis=axis))
+
+
+def flip(array: Array, axis: Any = None) -> Array:
+    """Return a view in reversed order."""
+    return array.as_view(functools.partial(np.flip, axis=axis))
+
+
+def copyto(target: Array, value: Any) -> None:
+    """Copy a value into an array."""
+    copy_into(target, value)
+
+
+def synchronize() -> None:
+    """Wait for the device; CUDA refuses that during a capture."""
+    device.driver().device_synchronize()

@@ -1,28 +1,23 @@
-"""The simulated device of the process: memory pool, current stream, kernels over arrays.
+"""The simulated device of the process as an array library uses it: memory pool and streams.
 
-Input: arrays as (address, shape, strides), packed into parameters as libraries do: structs
-with the address first or behind smaller fields, and padding that nobody wrote.
-Output: launches on the current stream.
+Input: sizes in bytes. Output: blocks of memory; the current stream of the thread.
+During a capture of graphjit's, memory is given reserved addresses, and a stream that the
+function switches to is forked off the current one.
+Raises: ``DriverError``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import random
-import struct
 import threading
 from collections.abc import Callable, Iterator
-from functools import cache
-from typing import Any
+from contextlib import contextmanager
+from functools import cache, partial
 
-import numpy as np
-
-from graphjit._driver.interface import KernelLaunch
+from graphjit._adapters.interface import CaptureHooks
 from graphjit._driver.simulated import SimulatedDriver
-from graphjit._driver.simulated_graph import Run, SimulatedFunction
+from graphjit._driver.simulated_memory import POISON
 
-_thread = threading.local()
-_padding = random.Random(1)
+_ROUND_NBYTES = 512
 
 
 @cache
@@ -31,180 +26,217 @@ def driver() -> SimulatedDriver:
     return SimulatedDriver()
 
 
+# -- memory
+
+
 class Block:
     """A block of device memory that goes back where it came from when nobody holds it."""
 
-    __slots__ = ("_give_back", "nbytes", "ptr")
+    __slots__ = ("_give_back", "hooks", "nbytes", "ptr")
 
-    def __init__(self, ptr: int, nbytes: int, give_back: Callable[[int, int], None]) -> None:
+    def __init__(
+        self,
+        ptr: int,
+        nbytes: int,
+        give_back: Callable[[int], None] | None,
+        hooks: CaptureHooks | None = None,
+    ) -> None:
         self.ptr = ptr
         self.nbytes = nbytes
+        self.hooks = hooks
+        """Those of the capture that a stand-in is from."""
         self._give_back = give_back
 
     def __del__(self) -> None:
-        self._give_back(self.ptr, self.nbytes)
+        if self._give_back is not None:
+            self._give_back(self.ptr)
 
 
 class Pool:
-    """Keeps freed blocks and hands out the one freed last: stale addresses show at once."""
+    """Keeps freed blocks, poisoned, and hands out the one freed last.
+
+    It takes no lock: ``Block.__del__`` may run in the middle of anything, and adding to and
+    taking from a list are atomic.
+    """
 
     def __init__(self) -> None:
-        self._free: dict[int, list[int]] = {}
-        self._lock = threading.RLock()
-        self.used_nbytes = 0
+        self._free: dict[tuple[int, int], list[int]] = {}
+        self._allocated: list[int] = []
 
-    def allocate(self, nbytes: int) -> Block:
-        """Allocate a block, its contents poisoned."""
-        rounded = max(-(-nbytes // 512) * 512, 512)
-        with self._lock:
-            free = self._free.get(rounded)
-            ptr = free.pop() if free else driver().mem_alloc(rounded)
-            self.used_nbytes += rounded
-        driver().memory.view(ptr, rounded)[:] = 0xCB
-        return Block(ptr, rounded, self._give_back)
+    def allocate(self, nbytes: int, stream: int) -> Block:
+        """Take a block freed on the same stream, or a new one, which is refused in a capture."""
+        nbytes = max(-(-nbytes // _ROUND_NBYTES), 1) * _ROUND_NBYTES
+        free = self._free.setdefault((stream, nbytes), [])
+        try:
+            ptr = free.pop()
+        except IndexError:
+            ptr = driver().user_mem_alloc(nbytes)
+            self._allocated.append(nbytes)
+        return Block(ptr, nbytes, partial(self._take_back, free, nbytes))
 
-    def _give_back(self, ptr: int, nbytes: int) -> None:
-        with self._lock:
-            self._free.setdefault(nbytes, []).append(ptr)
-            self.used_nbytes -= nbytes
+    def _take_back(self, free: list[int], nbytes: int, ptr: int) -> None:
+        driver().memory.view(ptr, nbytes)[:] = POISON
+        free.append(ptr)
+
+    @property
+    def used_nbytes(self) -> int:
+        """Bytes that arrays hold now."""
+        free = sum(nbytes * len(ptrs) for (_, nbytes), ptrs in list(self._free.items()))
+        return sum(self._allocated) - free
 
 
 pool = Pool()
 
 
-def allocate(nbytes: int) -> Any:
-    """Allocate from the current allocator of this thread."""
-    allocator = getattr(_thread, "allocator", None)
-    return pool.allocate(nbytes) if allocator is None else allocator(nbytes)
+def allocate(nbytes: int) -> Block:
+    """Allocate from the pool, or from the capture in progress."""
+    capture = _thread.capture
+    if capture is None:
+        return pool.allocate(nbytes, current_stream().handle)
+    hooks = capture.hooks
+    return Block(hooks.allocate(nbytes), nbytes, hooks.free, hooks)
 
 
-def hooks() -> Any:
-    """Return the hooks of this thread's capture, or None."""
-    return getattr(_thread, "hooks", None)
+def refuse_host_read(block: Block, call: str) -> None:
+    """Raise if contents cannot be read now: during a capture, or from a stand-in."""
+    hooks = _thread.capture.hooks if _thread.capture is not None else block.hooks
+    if hooks is not None:
+        raise hooks.host_read(call)
+    driver().refuse_unsafe_call("cuMemcpyDtoH")
 
 
-@contextlib.contextmanager
-def capturing(hooks: Any, allocator: Callable[[int], Any]) -> Iterator[None]:
-    """Set the allocator and the hooks of this thread for the time of a capture."""
-    _thread.hooks, _thread.allocator = hooks, allocator
-    try:
-        yield
-    finally:
-        _thread.hooks = _thread.allocator = None
+def send_constant(data: bytes, dst_ptr: int) -> None:
+    """Copy host data to the device; in a capture, the graph copies it from a constant."""
+    capture = _thread.capture
+    if capture is None:
+        driver().user_memcpy_htod(dst_ptr, data)
+    else:
+        src_ptr = capture.hooks.upload_constant(data)
+        driver().memcpy_async(dst_ptr, src_ptr, len(data), current_stream().handle)
+
+
+# -- streams
 
 
 class Event:
     """A point in the work of a stream."""
 
     def __init__(self) -> None:
-        self.handle = driver().stream_create()  # any handle that nothing else has
+        self.handle = driver().event_create()
 
     def record(self, stream: Stream | None = None) -> Event:
         """Record the event on a stream, by default the current one."""
         driver().event_record(self.handle, (stream or current_stream()).handle)
         return self
 
+    def synchronize(self) -> None:
+        """Wait for the event; refused in the capture that it was recorded in."""
+        driver().event_synchronize(self.handle)
+
 
 class Stream:
-    """A stream; ``with stream:`` makes it current in this thread."""
+    """A stream; ``with stream:`` makes it current in this thread.
 
-    def __init__(self, handle: int | None = None) -> None:
-        self.handle = driver().stream_create() if handle is None else handle
+    Parameters
+    ----------
+    non_blocking : bool
+        True creates a stream that is not ordered with the legacy stream.
+    """
+
+    def __init__(self, *, non_blocking: bool = False, handle: int | None = None) -> None:
+        if handle is None:
+            handle = driver().stream_create(is_blocking=not non_blocking)
+        self.handle = handle
 
     def __enter__(self) -> Stream:
-        _stack().append(self)
+        capture = _thread.capture
+        if capture is not None:
+            capture.fork(self)
+        _thread.streams.append(self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        _stack().pop()
+        _thread.streams.pop()
 
-    def record(self) -> Event:
-        """Record a new event."""
-        return Event().record(self)
+    def record(self, event: Event | None = None) -> Event:
+        """Record an event, a new one if none is given."""
+        return (event or Event()).record(self)
 
     def wait_event(self, event: Event) -> None:
         """Let the stream's further work wait for an event."""
         driver().stream_wait_event(self.handle, event.handle)
 
     def synchronize(self) -> None:
-        """Wait for the stream's work; refused while it is being captured."""
-        driver().stream_synchronize(self.handle)
+        """Wait for the stream; in a capture of graphjit's, order other streams behind it."""
+        capture = _thread.capture
+        if capture is not None and driver().stream_is_capturing(self.handle):
+            capture.order_behind(self)
+        else:
+            driver().stream_synchronize(self.handle)
+
+    def is_capturing(self) -> bool:
+        """Say whether the stream is under capture."""
+        return driver().stream_is_capturing(self.handle)
 
 
-def _stack() -> list[Stream]:
-    if not hasattr(_thread, "streams"):
-        _thread.streams = [Stream(0)]
-    streams: list[Stream] = _thread.streams
-    return streams
+class CapturedStreams:
+    """The streams of a capture: switching to a stream makes it a branch of the capture."""
+
+    def __init__(self, hooks: CaptureHooks, main: Stream) -> None:
+        self.hooks = hooks
+        self.main = main
+        self.branches: list[Stream] = []
+
+    def fork(self, stream: Stream) -> None:
+        """Fork a stream off the current one, unless it is part of the capture already."""
+        if stream is self.main:
+            return
+        if stream.is_capturing():
+            # The user's own fork, or one of before: named if it is never joined.
+            self.hooks.hints.setdefault("forks", []).append(self.hooks.where())
+        else:
+            stream.wait_event(current_stream().record())
+            self.branches.append(stream)
+
+    def order_behind(self, stream: Stream) -> None:
+        """Let all other streams of the capture wait for one."""
+        event = stream.record()
+        for other in (self.main, *self.branches):
+            if other is not stream:
+                other.wait_event(event)
+
+    def join(self) -> None:
+        """Let the main stream wait for the branches."""
+        for branch in self.branches:
+            self.main.wait_event(branch.record())
+
+
+class _Thread(threading.local):
+    """The streams that a thread has entered, and the capture that it is in."""
+
+    def __init__(self) -> None:
+        self.streams = [null_stream]
+        self.capture: CapturedStreams | None = None
+
+
+null_stream = Stream(handle=0)
+_thread = _Thread()
 
 
 def current_stream() -> Stream:
     """Return the current stream of this thread."""
-    return _stack()[-1]
+    return _thread.streams[-1]
 
 
-# -- kernels over arrays
-
-PLAIN, PACKED = "plain", "packed"
-
-
-@cache
-def _function(
-    name: str, body: Callable[..., None], specs: tuple[tuple[Any, int], ...], style: str
-) -> SimulatedFunction:
-    """Make a kernel for arrays of given dtypes and numbers of dimensions, like a template."""
-    sizes = [_struct_size(ndim, style) for _, ndim in specs]
-    offsets = [sum(sizes[:i]) for i in range(len(sizes))]
-    layout = tuple(zip(offsets, sizes, strict=True))
-
-    def run(context: Run, params: bytes) -> None:
-        arrays = [
-            _open(context, params, offset, dtype, ndim, style)
-            for (offset, _), (dtype, ndim) in zip(layout, specs, strict=True)
-        ]
-        body(*arrays)
-
-    return SimulatedFunction(name, layout, run)
-
-
-def _struct_size(ndim: int, style: str) -> int:
-    return 8 + 16 * ndim + (8 if style == PACKED else 16)
-
-
-def pack_array(ptr: int, shape: tuple[int, ...], strides: tuple[int, ...], style: str) -> bytes:
-    """Pack one array: address first, or behind two 32-bit numbers; random bytes as padding."""
-    numbers = struct.pack(f"<{2 * len(shape)}q", *shape, *strides)
-    if style == PACKED:
-        return struct.pack("<ii", len(shape), 7) + struct.pack("<Q", ptr) + numbers
-    return struct.pack("<Q", ptr) + numbers + _padding.randbytes(16)
-
-
-def _open(
-    context: Run, params: bytes, offset: int, dtype: Any, ndim: int, style: str
-) -> np.ndarray[Any, Any]:
-    """Unpack one array and open its memory, which traps if it is not allocated."""
-    offset += 8 if style == PACKED else 0
-    ptr, *numbers = struct.unpack_from(f"<Q{2 * ndim}q", params, offset)
-    shape, strides = tuple(numbers[:ndim]), tuple(numbers[ndim:])
-    low, high = extent(shape, strides, dtype.itemsize)
-    memory = context.memory.view(ptr + low, high - low)
-    return np.ndarray(shape, dtype, buffer=memory, offset=-low, strides=strides)
-
-
-def extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """Return the bytes that an array touches, relative to its address."""
-    if 0 in shape:
-        return 0, 0
-    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
-    return sum(r for r in reach if r < 0), itemsize + sum(r for r in reach if r > 0)
-
-
-def launch(name: str, body: Callable[..., None], arrays: list[Any], style: str = PLAIN) -> None:
-    """Launch ``body`` over arrays on the current stream; it gets NumPy views of their memory."""
-    stream = current_stream().handle
-    if hooks() is not None and not driver().stream_is_capturing(stream):
-        raise RuntimeError("the current stream is not part of the capture")
-    function = _function(name, body, tuple((a.dtype, a.ndim) for a in arrays), style)
-    params = b"".join(pack_array(a.device_ptr, a.shape, a.strides, style) for a in arrays)
-    settings = KernelLaunch(function, (1, 1, 1), (32, 1, 1), 0, function.param_layout)
-    driver().launch_kernel(settings, params, stream)
+@contextmanager
+def capture_on(stream: Stream, hooks: CaptureHooks) -> Iterator[CapturedStreams]:
+    """Make a stream current, and let allocations and other streams follow the capture on it."""
+    streams = CapturedStreams(hooks, stream)
+    entered = list(_thread.streams)
+    _thread.streams = [*entered, stream]
+    _thread.capture = streams
+    try:
+        yield streams
+    finally:
+        _thread.capture = None
+        _thread.streams = entered

@@ -1,229 +1,235 @@
-"""Graphs of the simulated device: nodes with packed parameters, capture, executables.
+"""Graphs of the simulated device: nodes with packed parameters, and graph execs.
 
-Input: launches on streams. Output: graphs that can be read, built and executed; the order of
-execution is any that the edges allow, so that a missing edge shows.
-Raises: ``DriverError`` with the names and codes of CUDA.
+Input: nodes and edges, captured or added one by one.
+Output: ``SimulatedGraphExec.run`` executes them in any order that the edges allow, chosen at
+random, so that a missing edge shows.
+Raises: ``DriverError`` with CUDA's names and codes.
+Source: cuGraphInstantiate, cuGraphLaunch, cuGraphExecKernelNodeSetParams.
 """
 
 from __future__ import annotations
 
 import random
-import struct
-import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from graphjit._driver.interface import PATCH_MEMORY_WORD, KernelLaunch
+from graphjit._driver.interface import KernelLaunch
+from graphjit._driver.simulated_errors import failure
+from graphjit._driver.simulated_kernels import Run, copy_box, fill_rows
 from graphjit._driver.simulated_memory import SimulatedMemory
-from graphjit.errors import DriverError
+from graphjit._nodes import (
+    CapturedGraph,
+    Edge,
+    EmptyNode,
+    KernelNode,
+    MemAllocNode,
+    MemcpyNode,
+    MemFreeNode,
+    MemsetNode,
+    Node,
+)
 
-Body = Callable[["Run", bytes], None]
 
-
-@dataclass(frozen=True, eq=False)
-class SimulatedFunction:
-    """A kernel: the sizes of its parameters, and what it does with their bytes."""
-
-    name: str
-    param_layout: tuple[tuple[int, int], ...]
-    body: Body
-
-
-@dataclass
 class SimulatedParams:
-    """Node parameters that own their bytes, as ``KernelNodeParams``."""
+    """Parameters of a kernel node that own their bytes, as ``KernelNodeParams``."""
 
-    launch: KernelLaunch
-    buffer: bytearray
+    __slots__ = ("buffer", "launch")
+
+    def __init__(self, launch: KernelLaunch, params: bytes) -> None:
+        nbytes = launch.function.params_nbytes
+        if len(params) < nbytes or launch.param_layout != launch.function.param_layout:
+            raise failure(
+                "cuLaunchKernel",
+                "INVALID_VALUE",
+                f"{launch.function.name} takes {nbytes} bytes, laid out as "
+                f"{launch.function.param_layout}; given are {len(params)} bytes",
+            )
+        self.launch = launch
+        self.buffer = bytearray(params[:nbytes])
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class SimulatedNode:
     """A node of a graph; the fields that its kind needs."""
 
     kind: str
+    graph: SimulatedGraph
     params: SimulatedParams | None = None
     fields: dict[str, int] = field(default_factory=dict)
     device_handle: int = 0
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class SimulatedGraph:
     """A graph definition."""
 
     nodes: list[SimulatedNode] = field(default_factory=list)
-    edges: list[tuple[SimulatedNode, SimulatedNode]] = field(default_factory=list)
+    edges: dict[tuple[SimulatedNode, SimulatedNode], None] = field(default_factory=dict)
     is_destroyed: bool = False
     n_instantiated: int = 0
 
-    @property
-    def is_device_updatable(self) -> bool:
-        return any(node.device_handle for node in self.nodes)
+    def add(self, kind: str, params: SimulatedParams | None = None, **fields: int) -> SimulatedNode:
+        """Add a node without dependencies; it owns a copy of its parameters."""
+        if params is not None:
+            params = SimulatedParams(params.launch, bytes(params.buffer))
+        self.nodes.append(SimulatedNode(kind, self, params, fields))
+        return self.nodes[-1]
 
+    def is_behind(self, node: SimulatedNode, heads: list[SimulatedNode]) -> bool:
+        """Say whether a node is one of ``heads`` or runs before one of them."""
+        sources: dict[SimulatedNode, list[SimulatedNode]] = {}
+        for source, target in self.edges:
+            sources.setdefault(target, []).append(source)
+        seen, pending = set(heads), list(heads)
+        while pending:
+            for source in sources.get(pending.pop(), ()):
+                if source not in seen:
+                    seen.add(source)
+                    pending.append(source)
+        return node in seen
 
-@dataclass(eq=False)
-class CaptureState:
-    """A capture in progress; streams that were forked into it share it."""
-
-    graph: SimulatedGraph
-    origin: int
-    mode: str
-    thread: int = field(default_factory=threading.get_ident)
-    is_invalidated: bool = False
-    heads: dict[int, list[SimulatedNode]] = field(default_factory=dict)
-    """Stream -> the nodes that its next node depends on."""
-
-    def append(self, stream: int, node: SimulatedNode) -> None:
-        """Add a node behind everything that the stream waits for."""
-        self.graph.nodes.append(node)
-        self.graph.edges += [(head, node) for head in self.heads[stream]]
-        self.heads[stream] = [node]
-
-    def unjoined(self) -> list[int]:
-        """Return the streams whose last work the origin does not wait for."""
-        behind = {id(node) for node in self.heads[self.origin]}
-        sources: dict[int, list[SimulatedNode]] = {}
-        for source, target in self.graph.edges:
-            sources.setdefault(id(target), []).append(source)
-        open_nodes = list(self.heads[self.origin])
-        while open_nodes:
-            for source in sources.get(id(open_nodes.pop()), ()):
-                if id(source) not in behind:
-                    behind.add(id(source))
-                    open_nodes.append(source)
-        return [s for s, nodes in self.heads.items() if any(id(n) not in behind for n in nodes)]
-
-
-class Run:
-    """One execution of a graph, or of a single kernel, as kernels see it."""
-
-    def __init__(self, memory: SimulatedMemory, updatable: dict[int, bytearray]) -> None:
-        self.memory = memory
-        self._updatable = updatable
-
-    def set_param(self, device_node: int, offset: int, value: bytes) -> None:
-        """CudaGraphKernelNodeSetParam."""
-        buffer = self._updatable.get(device_node)
-        if buffer is None:
-            raise DriverError(
-                "cudaGraphKernelNodeSetParam", "CUDA_ERROR_INVALID_HANDLE", 400, "not updatable"
-            )
-        buffer[offset : offset + len(value)] = value
+    def read(self) -> CapturedGraph:
+        """Copy nodes, parameters and edges out."""
+        index = {node: i for i, node in enumerate(self.nodes)}
+        edges = tuple(Edge(index[source], index[target]) for source, target in self.edges)
+        return CapturedGraph(tuple(_read_node(node) for node in self.nodes), edges)
 
 
 class SimulatedGraphExec:
-    """An executable graph with parameters of its own."""
+    """A graph exec, with parameters of its own.
 
-    def __init__(self, graph: SimulatedGraph, memory: SimulatedMemory) -> None:
-        if graph.is_device_updatable and graph.n_instantiated:
-            raise DriverError("cuGraphInstantiate", "CUDA_ERROR_INVALID_VALUE", 1, "second time")
-        self._refuse_unmapped(graph, memory)
-        graph.n_instantiated += 1
+    Parameters
+    ----------
+    graph : SimulatedGraph
+    memory : SimulatedMemory
+    order : random.Random
+        Chooses among the nodes that may run next.
+    """
+
+    def __init__(
+        self, graph: SimulatedGraph, memory: SimulatedMemory, order: random.Random
+    ) -> None:
+        is_updatable = any(node.device_handle for node in graph.nodes)
+        if is_updatable and graph.n_instantiated:
+            raise failure(
+                "cuGraphInstantiate",
+                "INVALID_VALUE",
+                "a graph with device-updatable nodes can be instantiated once",
+            )
+        _refuse_unmapped(graph, memory)
         self.graph = graph
-        self.memory = memory
-        self.needs_upload = graph.is_device_updatable
+        self.needs_upload = is_updatable
         self.is_destroyed = False
+        self._memory = memory
+        self._order = order
         self._nodes = list(graph.nodes)
-        self._edges = list(graph.edges)
-        self._buffers = {
-            id(n): bytearray(n.params.buffer) for n in self._nodes if n.params is not None
+        self._targets: dict[SimulatedNode, list[SimulatedNode]] = {n: [] for n in self._nodes}
+        self._n_sources = dict.fromkeys(self._nodes, 0)
+        for source, target in graph.edges:
+            self._targets[source].append(target)
+            self._n_sources[target] += 1
+        if sum(1 for _ in self._in_order()) < len(self._nodes):
+            raise failure("cuGraphInstantiate", "INVALID_VALUE", "the edges form a cycle")
+        self._params = {
+            n: SimulatedParams(n.params.launch, bytes(n.params.buffer))
+            for n in self._nodes
+            if n.params is not None
         }
-        self._order = random.Random(len(self._nodes))
-
-    @staticmethod
-    def _refuse_unmapped(graph: SimulatedGraph, memory: SimulatedMemory) -> None:
-        for node in graph.nodes:
-            for name in ("dst_ptr", "src_ptr"):
-                ptr = node.fields.get(name) if node.kind in ("memcpy", "memset") else None
-                if ptr is not None and memory.find(ptr) is None:
-                    raise DriverError("cuGraphInstantiate", "CUDA_ERROR_INVALID_VALUE", 1, name)
+        graph.n_instantiated += 1
 
     def set_params(self, node: SimulatedNode, params: SimulatedParams) -> None:
-        """CuGraphExecKernelNodeSetParams."""
-        if id(node) not in self._buffers or len(params.buffer) != len(self._buffers[id(node)]):
-            raise DriverError("cuGraphExecKernelNodeSetParams", "CUDA_ERROR_INVALID_VALUE", 1)
-        self._buffers[id(node)][:] = params.buffer
+        """Replace the parameters of a kernel node for the launches to come."""
+        call = "cuGraphExecKernelNodeSetParams"
+        if self.graph.is_destroyed:
+            raise failure(call, "INVALID_HANDLE", "the node's graph is destroyed")
+        owned = self._params.get(node)
+        if owned is None:
+            raise failure(call, "INVALID_VALUE", "no kernel node of this graph exec")
+        if node.device_handle and params.launch.function is not owned.launch.function:
+            raise failure(call, "INVALID_VALUE", "a device-updatable node keeps its function")
+        self._params[node] = SimulatedParams(params.launch, bytes(params.buffer))
 
     def run(self) -> None:
         """Execute every node, in a random order among those that the edges allow."""
         if self.needs_upload:
-            raise DriverError("cuGraphLaunch", "CUDA_ERROR_INVALID_VALUE", 1, "not uploaded")
-        updatable = {n.device_handle: self._buffers[id(n)] for n in self._nodes if n.device_handle}
-        run = Run(self.memory, updatable)
-        waiting = {id(n): 0 for n in self._nodes}
-        for _, target in self._edges:
-            waiting[id(target)] += 1
-        ready = [n for n in self._nodes if not waiting[id(n)]]
+            raise failure("cuGraphLaunch", "INVALID_VALUE", "not uploaded")
+        updatable = {
+            n.device_handle: self._params[n].buffer for n in self._nodes if n.device_handle
+        }
+        run = Run(self._memory, updatable)
+        mapped: set[int] = set()
+        try:
+            for node in self._in_order():
+                self._execute(node, run, mapped)
+        except BaseException:
+            for ptr in mapped:
+                self._memory.free(ptr)
+            raise
+
+    def _in_order(self) -> Iterator[SimulatedNode]:
+        waiting = dict(self._n_sources)
+        ready = [n for n in self._nodes if not waiting[n]]
         while ready:
             node = ready.pop(self._order.randrange(len(ready)))
-            self._execute(node, run)
-            for source, target in self._edges:
-                if source is node:
-                    waiting[id(target)] -= 1
-                    if not waiting[id(target)]:
-                        ready.append(target)
+            yield node
+            for target in self._targets[node]:
+                waiting[target] -= 1
+                if not waiting[target]:
+                    ready.append(target)
 
-    def _execute(self, node: SimulatedNode, run: Run) -> None:
-        if node.params is not None:
-            node.params.launch.function.body(run, bytes(self._buffers[id(node)]))
+    def _execute(self, node: SimulatedNode, run: Run, mapped: set[int]) -> None:
+        if node.kind == "kernel":
+            params = self._params[node]
+            params.launch.function.body(run, bytes(params.buffer))
         elif node.kind == "memcpy":
-            copy_box(run, **node.fields)
+            copy_box(self._memory, **node.fields)
         elif node.kind == "memset":
-            fill_rows(run, **node.fields)
+            fill_rows(self._memory, **node.fields)
+        elif node.kind == "mem_alloc":
+            self._memory.map(node.fields["device_ptr"], node.fields["nbytes"])
+            mapped.add(node.fields["device_ptr"])
+        elif node.kind == "mem_free":
+            self._memory.free(node.fields["device_ptr"])
+            mapped.discard(node.fields["device_ptr"])
 
 
-def copy_box(
-    run: Run,
-    *,
-    dst_ptr: int,
-    src_ptr: int,
-    width: int,
-    height: int = 1,
-    depth: int = 1,
-    dst_pitch: int = 0,
-    src_pitch: int = 0,
-    dst_slice_pitch: int = 0,
-    src_slice_pitch: int = 0,
-) -> None:
-    """Copy a box of bytes row by row."""
-    for z in range(depth):
-        for y in range(height):
-            src = run.memory.view(src_ptr + z * src_slice_pitch + y * src_pitch, width)
-            dst = run.memory.view(dst_ptr + z * dst_slice_pitch + y * dst_pitch, width)
-            dst[:] = src.copy()
+def _refuse_unmapped(graph: SimulatedGraph, memory: SimulatedMemory) -> None:
+    """Refuse copies and fills of addresses without memory: CUDA looks them up now."""
+    own = {n.fields["device_ptr"]: n.fields["nbytes"] for n in graph.nodes if n.kind == "mem_alloc"}
+    for node in graph.nodes:
+        if node.kind not in ("memcpy", "memset"):
+            continue
+        for name in ("dst_ptr", "src_ptr"):
+            ptr = node.fields.get(name)
+            if ptr is None or any(begin <= ptr < begin + own[begin] for begin in own):
+                continue
+            if memory.find(ptr) is None:
+                detail = f"{name} 0x{ptr:x} of a {node.kind} node holds no memory"
+                raise failure("cuGraphInstantiate", "INVALID_VALUE", detail)
 
 
-def fill_rows(
-    run: Run, *, dst_ptr: int, value: int, element_size: int, width: int, height: int, pitch: int
-) -> None:
-    """Fill rows with elements of 1, 2 or 4 bytes."""
-    pattern = list((value & (1 << 8 * element_size) - 1).to_bytes(element_size, "little"))
-    for y in range(height):
-        row = run.memory.view(dst_ptr + y * pitch, width * element_size)
-        row.reshape(-1, element_size)[:] = pattern
-
-
-def copy_body(run: Run, params: bytes) -> None:
-    """Do what the ``copy`` kernel of graphjit does."""
-    names = ("dst_ptr", "src_ptr", "width", "height", "depth")
-    pitches = ("dst_pitch", "src_pitch", "dst_slice_pitch", "src_slice_pitch")
-    copy_box(run, **dict(zip(names + pitches, struct.unpack("<9Q", params), strict=True)))
-
-
-def fill_body(run: Run, params: bytes) -> None:
-    """Do what the ``fill`` kernel of graphjit does."""
-    names = ("dst_ptr", "value", "element_size", "width", "height", "pitch")
-    fill_rows(run, **dict(zip(names, struct.unpack("<6Q", params), strict=True)))
-
-
-def patch_body(run: Run, params: bytes) -> None:
-    """Do what a patch kernel of graphjit does: read the table from memory, write addresses."""
-    table_ptr, n = struct.unpack_from("<QI", params)
-    slots = struct.unpack_from(f"<{(len(params) - 16) // 8}Q", params, 16)
-    table = run.memory.view(table_ptr, 24 * n).tobytes()
-    for target, offset, slot, delta in struct.iter_unpack("<QIIQ", table):
-        value = ((slots[slot] + delta) & (1 << 64) - 1).to_bytes(8, "little")
-        if offset == PATCH_MEMORY_WORD:
-            run.memory.view(target, 8)[:] = list(value)
-        else:
-            run.set_param(target, offset, value)
+def _read_node(node: SimulatedNode) -> Node:
+    f = node.fields
+    if node.params is not None:
+        launch = node.params.launch
+        return KernelNode(
+            handle=node,
+            name=launch.function.name,
+            function=launch.function,
+            grid_dim=launch.grid_dim,
+            block_dim=launch.block_dim,
+            shared_mem_bytes=launch.shared_mem_bytes,
+            params=bytes(node.params.buffer),
+            param_layout=launch.param_layout,
+        )
+    if node.kind == "memcpy":
+        return MemcpyNode(node, f["dst_ptr"], f["src_ptr"], f["width"], 1, 1, 0, 0, 0, 0)
+    if node.kind == "memset":
+        return MemsetNode(
+            node, f["dst_ptr"], f["value"], f["element_size"], f["width"], f["height"], f["pitch"]
+        )
+    if node.kind == "mem_alloc":
+        return MemAllocNode(node, f["device_ptr"], f["nbytes"])
+    if node.kind == "mem_free":
+        return MemFreeNode(node, f["device_ptr"])
+    return EmptyNode(node)

@@ -1,0 +1,134 @@
+"""Kernels of the simulated device: Python functions over the bytes of their parameters.
+
+Input: packed parameters, and device memory through ``Run``.
+Output: changed device memory, and parameters of other nodes (patch kernels).
+Raises: ``DriverError`` for an access that traps.
+Source: ``_kernels.cu``, whose kernels are the built-in ones here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphjit._driver.interface import (
+    COPY_LAYOUT,
+    FILL_LAYOUT,
+    PATCH_MEMORY_WORD,
+    PATCH_SLOT_CLASSES,
+    PATCH_TABLE_ENTRY_NBYTES,
+)
+from graphjit._driver.simulated_errors import failure
+from graphjit._driver.simulated_memory import SimulatedMemory
+
+_COPY_FIELDS = (
+    "dst_ptr", "src_ptr", "width", "height", "depth",
+    "dst_pitch", "src_pitch", "dst_slice_pitch", "src_slice_pitch",
+)  # fmt: skip
+_FILL_FIELDS = ("dst_ptr", "value", "element_size", "width", "height", "pitch")
+
+
+class Run:
+    """One execution of a graph, or of a single kernel, as kernels see it."""
+
+    def __init__(
+        self, memory: SimulatedMemory, updatable: dict[int, bytearray] | None = None
+    ) -> None:
+        self.memory = memory
+        self._updatable = updatable or {}
+
+    def set_param(self, device_node: int, param_offset: int, value: bytes) -> None:
+        """Write into the parameters of a node of this execution (cudaGraphKernelNodeSetParam)."""
+        call = "cudaGraphKernelNodeSetParam"
+        buffer = self._updatable.get(device_node)
+        if buffer is None:
+            raise failure(call, "INVALID_HANDLE", f"0x{device_node:x} is no updatable node")
+        if param_offset + len(value) > len(buffer):
+            raise failure(call, "INVALID_VALUE", f"byte {param_offset} of {len(buffer)}")
+        buffer[param_offset : param_offset + len(value)] = value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SimulatedFunction:
+    """A kernel: the sizes of its parameters, and what it does with their bytes."""
+
+    name: str
+    param_layout: tuple[tuple[int, int], ...]
+    body: Callable[[Run, bytes], None]
+
+    @property
+    def params_nbytes(self) -> int:
+        """Bytes of the packed parameters."""
+        return max((offset + size for offset, size in self.param_layout), default=0)
+
+
+def copy_box(
+    memory: SimulatedMemory,
+    *,
+    dst_ptr: int,
+    src_ptr: int,
+    width: int,
+    height: int = 1,
+    depth: int = 1,
+    dst_pitch: int = 0,
+    src_pitch: int = 0,
+    dst_slice_pitch: int = 0,
+    src_slice_pitch: int = 0,
+) -> None:
+    """Copy a box of bytes row by row."""
+    for z in range(depth):
+        for y in range(height):
+            src = memory.view(src_ptr + z * src_slice_pitch + y * src_pitch, width)
+            dst = memory.view(dst_ptr + z * dst_slice_pitch + y * dst_pitch, width)
+            dst[:] = src.copy()
+
+
+def fill_rows(
+    memory: SimulatedMemory,
+    *,
+    dst_ptr: int,
+    value: int,
+    element_size: int,
+    width: int,
+    height: int,
+    pitch: int,
+) -> None:
+    """Fill rows with elements of 1, 2 or 4 bytes."""
+    pattern = list((value & (1 << 8 * element_size) - 1).to_bytes(element_size, "little"))
+    for y in range(height):
+        row = memory.view(dst_ptr + y * pitch, width * element_size)
+        row.reshape(-1, element_size)[:] = pattern
+
+
+def _copy(run: Run, params: bytes) -> None:
+    copy_box(run.memory, **dict(zip(_COPY_FIELDS, struct.unpack("<9Q", params), strict=True)))
+
+
+def _fill(run: Run, params: bytes) -> None:
+    fill_rows(run.memory, **dict(zip(_FILL_FIELDS, struct.unpack("<6Q", params), strict=True)))
+
+
+def _patch(run: Run, params: bytes) -> None:
+    """Read the table from device memory, and write slot + delta where each row says."""
+    table_ptr, n = struct.unpack_from("<QI", params)
+    slots = struct.unpack_from(f"<{(len(params) - 16) // 8}Q", params, 16)
+    table = run.memory.view(table_ptr, PATCH_TABLE_ENTRY_NBYTES * n).tobytes()
+    for target, param_offset, slot, delta in struct.iter_unpack("<QIIQ", table):
+        value = ((slots[slot] + delta) & (1 << 64) - 1).to_bytes(8, "little")
+        if param_offset == PATCH_MEMORY_WORD:
+            run.memory.view(target, 8)[:] = list(value)
+        else:
+            run.set_param(target, param_offset, value)
+
+
+def builtin_functions() -> dict[str, SimulatedFunction]:
+    """Return the kernels that graphjit brings along, by name."""
+    functions = {
+        "copy": SimulatedFunction("graphjit_copy", tuple(COPY_LAYOUT), _copy),
+        "fill": SimulatedFunction("graphjit_fill", tuple(FILL_LAYOUT), _fill),
+    }
+    for n in PATCH_SLOT_CLASSES:
+        layout = ((0, 8), (8, 4), (16, 8 * n))
+        functions[f"patch_{n}"] = SimulatedFunction(f"graphjit_patch_{n}", layout, _patch)
+    return functions
