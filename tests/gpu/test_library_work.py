@@ -280,7 +280,7 @@ def test_the_older_random_functions_are_refused(draw):
     """Functions of cupy.random that keep state on the host are refused, naming cuRAND, and
     draw eagerly what they would have drawn.
     """
-    with pytest.raises(graphjit.CaptureError, match="(?i)curand"):
+    with pytest.raises(graphjit.CaptureError, match=r"(?i)curand"):
         graphed(draw)(normal(10))
     eager = graphed(on_unsupported="eager")(draw)
     x = normal(10)
