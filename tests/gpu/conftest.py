@@ -73,3 +73,10 @@ def pool():
     found = cp.get_default_memory_pool()
     found.free_all_blocks()
     return found
+
+
+def pytest_make_parametrize_id(val, argname):
+    """Name a lambda by its line: ids have to differ."""
+    if getattr(val, "__name__", "") == "<lambda>":
+        return f"{argname}-line-{val.__code__.co_firstlineno}"
+    return None
