@@ -3,10 +3,12 @@
 import collections
 import gc
 import itertools
+import os
 import subprocess
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import cupy as cp
 import numpy as np
@@ -577,7 +579,12 @@ def test_library_work_that_leaves_the_capture():
     process of its own, since the work may hit addresses that hold nothing.
     """
     done = subprocess.run(
-        [sys.executable, "-c", _LEAVING], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", _LEAVING],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     assert done.returncode == 0, done.stderr
 
