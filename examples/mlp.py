@@ -16,7 +16,7 @@ import numpy as np
 from graphjit import graphed
 
 SIZES = (2, 64, 64, 1)
-RATE = 0.05
+RATE = 0.1
 
 
 class Network:
