@@ -8,16 +8,70 @@ conformance suite that both drivers pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from graphjit._adapters import registry
 from graphjit._adapters import simulated_array as simulated
 from graphjit._adapters.simulated_array import Array
-from graphjit._arguments import flatten, unflatten
+from graphjit._containers import flatten, unflatten
+from graphjit._driver.conformance import CHECKS
+from graphjit._driver.conformance_bench import Bench, LaunchingDriver
 from graphjit._driver.simulated import SimulatedDriver
+from graphjit.errors import DriverError
 
-__all__ = ["Array", "SimulatedDriver", "assert_matches_eager", "count_captures", "simulated"]
+__all__ = [
+    "DRIVER_CHECKS",
+    "Array",
+    "SimulatedDriver",
+    "assert_matches_eager",
+    "check_driver",
+    "count_captures",
+    "simulated",
+]
+
+DRIVER_CHECKS: tuple[str, ...] = tuple(CHECKS)
+"""Names of the checks that ``check_driver`` makes."""
+
+
+def check_driver(
+    driver: LaunchingDriver,
+    *,
+    only: Iterable[str] | None = None,
+    wait: Callable[[int, int], None] | None = None,
+) -> None:
+    """Assert that a driver does what graphjit relies on.
+
+    Parameters
+    ----------
+    driver : Driver
+        The simulated driver, or that of a CUDA device.
+    only : iterable of str, optional
+        Names out of ``DRIVER_CHECKS``; all if left out.
+    wait : callable, optional
+        ``wait(stream, other)`` lets a stream wait for the work of another. Without it, and
+        with a driver that has no events, the two checks of forks are left out.
+
+    Raises
+    ------
+    AssertionError
+        The driver does something else; a note names the check.
+
+    Examples
+    --------
+    >>> from graphjit.testing import SimulatedDriver, check_driver
+    >>> check_driver(SimulatedDriver())
+    """
+    if wait is None and isinstance(driver, SimulatedDriver):
+        wait = driver.stream_wait_stream
+    for name in DRIVER_CHECKS if only is None else only:
+        check = CHECKS[name]
+        try:
+            with Bench(driver, wait) as bench:
+                check(bench)
+        except (AssertionError, DriverError) as error:
+            error.add_note(f"{name}: {check.__doc__}")
+            raise
 
 
 def count_captures(graphed: Any) -> int:

@@ -253,6 +253,13 @@ class SimulatedStreams:
             heads = theirs.heads.setdefault(stream, [])
             heads += [node for node in recorded.heads if node not in heads]
 
+    def stream_wait_stream(self, stream: int, other: int) -> None:
+        """Let a stream wait for the work of another, by an event."""
+        event = self.event_create()
+        self.event_record(event, other)
+        self.stream_wait_event(stream, event)
+        self.event_destroy(event)
+
     @staticmethod
     def _refuse_wait(capture: CaptureState | None, name: str) -> None:
         if capture is not None:
