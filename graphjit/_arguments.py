@@ -19,7 +19,7 @@ from graphjit._adapters.interface import Adapter, ArraySpec
 from graphjit._aliasing import alias_pattern
 from graphjit._containers import flatten, unflatten
 from graphjit._regions import alignment_class
-from graphjit._signature import IdentityKey, Signature, has_identity_hash, static_key
+from graphjit._signature import IdentityKey, Signature, float_bits, is_kept_by_identity, static_key
 from graphjit._watch import VALUE_TYPES
 from graphjit.errors import SignatureError
 
@@ -40,6 +40,8 @@ class Call:
     array_ptrs: list[int]
     array_index: list[int]
     """Index into ``leaves`` of each array."""
+    static_index: frozenset[int] = frozenset()
+    """Index into ``leaves`` of each argument that is keyed by its content."""
     is_plain: bool = False
     """Positional arrays, scalars and objects only: what the compiled hit can read."""
     paths: list[str] | None = None
@@ -119,7 +121,7 @@ class ArgumentReader:
             elif kind in _SCALARS:
                 key.append((kind, value))
             elif kind is float:
-                key.append((kind, repr(value)))
+                key.append((kind, float_bits(value)))
             elif _is_opaque(value, kind):
                 key.append(IdentityKey(value))
             else:
@@ -157,6 +159,7 @@ class ArgumentReader:
             elif isinstance(value, _Static):
                 key.append(value.key)
                 leaves[i] = value.value
+                call.static_index |= {i}
             else:
                 key.append(self._leaf_key(call, i, value))
         plain = not kwargs and tree == _plain_tree(len(leaves))
@@ -200,7 +203,7 @@ class ArgumentReader:
         return [
             (self.paths(call)[i], leaf)
             for i, leaf in enumerate(call.leaves)
-            if i not in in_arrays and not isinstance(leaf, VALUE_TYPES)
+            if i not in in_arrays | call.static_index and not isinstance(leaf, VALUE_TYPES)
         ]
 
     def describe(self, call: Call, specs: list[ArraySpec]) -> Signature:
@@ -241,7 +244,7 @@ def _is_opaque(value: Any, kind: type) -> bool:
     if known is None:
         leaves, _ = flatten(value, registry.is_array)
         by_identity = len(leaves) == 1 and leaves[0] is value and not registry.is_array(value)
-        known = _opaque[kind] = by_identity and has_identity_hash(kind)
+        known = _opaque[kind] = by_identity and is_kept_by_identity(kind)
     return known
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from graphjit._arguments import ArgumentReader, Call
-from graphjit._capture import capturing, new_capture
+from graphjit._capture import CaptureRetryError, capturing, new_capture
 from graphjit._entry import CacheEntry, EntryOptions, finish
 from graphjit._options import is_disabled
 from graphjit._setup import Setup
@@ -109,6 +109,19 @@ def _signature_function(names: tuple[str, ...]) -> Any:
 
 
 @contextmanager
+def _without_retries() -> Iterator[None]:
+    """A block's code cannot be run again, as a function can."""
+    try:
+        yield
+    except CaptureRetryError as error:
+        raise CaptureError(
+            f"the capture block cannot be captured as it stands ({error.__cause__}): the array "
+            f"library needs a second attempt, which a `with` statement cannot make. Put the code "
+            f"in a function and decorate it with @graphed."
+        ) from error.__cause__
+
+
+@contextmanager
 def capture(
     inputs: Mapping[str, Any],
     *,
@@ -157,7 +170,7 @@ def capture(
     signature = block._reader.describe(call, [call.adapter.spec(a) for a in call.arrays])
     setup = Setup(call, [], new_capture(call.adapter, "the capture block", {}))
     options = EntryOptions(outputs, patch, mode, is_block=True)
-    with capturing(setup.capture, mode) as captured:
+    with _without_retries(), capturing(setup.capture, mode) as captured:
         args, _ = call.rebuild(setup.stand_ins)
         block.inputs.update(zip(block._names, args, strict=True))
         yield block

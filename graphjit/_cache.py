@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from graphjit._arguments import Call
 from graphjit._entry import CacheEntry
 from graphjit._hit import Clock, FastHits
+from graphjit._source import caller_depth
 from graphjit.errors import CacheGrowthWarning
 
 _GROWTH = (
@@ -98,7 +99,7 @@ class Cache:
         if not self._has_warned:
             self._has_warned = True
             text = _GROWTH.format(function=self.function, n=self.max_entries)
-            warnings.warn(text, CacheGrowthWarning, stacklevel=5)
+            warnings.warn(text, CacheGrowthWarning, stacklevel=caller_depth())
 
     def _remove(self, key: Hashable, entry: CacheEntry) -> None:
         bucket = [e for e in self._buckets[key] if e is not entry]

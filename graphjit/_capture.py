@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphjit._adapters.interface import Adapter, ArraySpec
+from graphjit._arguments import Call
 from graphjit._driver.interface import Driver
 from graphjit._nodes import CapturedGraph, UnsupportedNode
 from graphjit._regions import MAX_ALIGNMENT_CLASS, Region, Regions, alignment_class, reserved_range
@@ -28,6 +29,7 @@ from graphjit.errors import (
     DriverError,
     GraphjitError,
     HostReadError,
+    SignatureError,
     UnsupportedNodeError,
 )
 
@@ -92,6 +94,13 @@ class Capture:
         )
         return self.failure
 
+    def refuse(self, what: str) -> Exception:
+        self.failure = CaptureError(
+            f"{self.function} cannot be captured: {what}, at {self.where()}. Move that call out "
+            f"of the function, or use @graphed(on_unsupported='eager') to run it uncaptured."
+        )
+        return self.failure
+
     def where(self) -> str:
         return user_line(self.adapter.library_modules)
 
@@ -151,6 +160,19 @@ def new_capture(adapter: Adapter, function: str, hints: dict[str, Any]) -> Captu
     return Capture(adapter, driver, function, Regions(reserved_range(driver)), hints)
 
 
+def refuse_stand_ins(call: Call) -> None:
+    """Refuse arrays that hold no memory before anything is launched on them."""
+    addresses = reserved_range(call.adapter.driver())
+    for array, ptr in zip(call.arrays, call.array_ptrs, strict=True):
+        if addresses.holds(ptr):
+            spec = call.adapter.spec(array)
+            raise SignatureError(
+                f"an argument {spec.dtype} {spec.shape} is a stand-in array of a capture, which "
+                f"holds no memory: it escaped from a function, or from a capture block, while "
+                f"that was captured. Pass what the function or the block returned instead."
+            )
+
+
 def make_stand_ins(
     capture: Capture,
     ptrs: list[int],
@@ -158,12 +180,6 @@ def make_stand_ins(
     aliasing: tuple[tuple[int, int, int], ...],
 ) -> list[Any]:
     """Make one stand-in for each array; arrays that share memory share a region."""
-    for ptr, spec in zip(ptrs, specs, strict=True):
-        if capture.owns(ptr):
-            raise CaptureError(
-                f"an argument {spec.dtype} {spec.shape} is a stand-in array of a capture, which "
-                f"holds no memory: it escaped from a function while that was captured"
-            )
     leader_of = {i: (leader, offset) for i, leader, offset in aliasing}
     placed: dict[int, int] = {}
     for leader in range(len(specs)):

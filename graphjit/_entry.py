@@ -24,6 +24,7 @@ from graphjit._capture import (
     find_escaped,
     new_capture,
 )
+from graphjit._containers import flatten
 from graphjit._executable import Executable, instantiate
 from graphjit._externals import External, find_externals
 from graphjit._hit import MISS, HitCounts, HitPlan
@@ -45,6 +46,7 @@ _CHANGES = (
     "later calls would not change it. Return the value instead, or use "
     "@graphed(on_unsupported='eager') to run the function uncaptured."
 )
+_CONTAINER = "a container that it is given as an argument"
 
 
 @dataclass(slots=True)
@@ -72,6 +74,8 @@ class CacheEntry:
     node_counts: dict[str, int]
     capture_us: float
     instantiate_us: float
+    kept: list[Any]
+    """Objects of libraries that own kernels of the graph."""
     static_memory: list[Memory] | None = None
     """With ``outputs="static"``: the memory that every call writes its outputs to."""
 
@@ -146,6 +150,7 @@ class CacheEntry:
         self.executable.close()
         self.static_memory = None
         self.externals = []
+        self.kept = []
 
 
 def _build_on_pointers(entry: CacheEntry, pointers: list[Any], arrays: list[Any]) -> Any:
@@ -160,6 +165,8 @@ class EntryOptions:
     outputs: str = "fresh"
     patch: str = "auto"
     mode: str = "thread_local"
+    library_code: frozenset[str] = frozenset()
+    """Modules of the array library that ran during the eager call."""
     is_block: bool = False
     """A capture block uses arrays where they are, and its variables outlive it."""
 
@@ -202,7 +209,11 @@ def build_entry(
 def _capture_function(fn: Callable[..., Any], setup: Setup, options: EntryOptions) -> Captured:
     with capturing(setup.capture, options.mode) as captured:
         args, kwargs = setup.call.rebuild(setup.stand_ins)
+        given = flatten((args, kwargs), setup.call.adapter.is_array)
         captured.result = fn(*args, **kwargs)
+        left = flatten((args, kwargs), setup.call.adapter.is_array)
+        if given[1] != left[1] or any(a is not b for a, b in zip(given[0], left[0], strict=True)):
+            raise CaptureError(_CHANGES.format(function=setup.capture.function, path=_CONTAINER))
     return captured
 
 
@@ -258,6 +269,7 @@ def _finish(
         node_counts=captured.graph.count_by_kind(),
         capture_us=(captured_at - setup.started) * 1e6,
         instantiate_us=(time.perf_counter() - captured_at) * 1e6,
+        kept=adapter.libraries_in_use(options.library_code),
         static_memory=(
             [adapter.allocate(nbytes) for nbytes in memory_nbytes]
             if options.outputs == "static"

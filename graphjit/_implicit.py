@@ -3,7 +3,7 @@
 Input: the function, its arguments that are objects, and the Python code that ran during the
 eager call (seen by a profile function).
 Output: a ``Watch`` that finds every array, and every value that the code names.
-Raises: ``SignatureError`` when there is too much to watch.
+Raises: ``CaptureError`` when there is too much to watch.
 
 The rule: a global, a closure cell or an attribute is watched if the code that ran mentions
 its name, or if it holds arrays; lists, tuples and dictionaries by what they hold. What is
@@ -13,8 +13,11 @@ graph's own addresses give it away and the capture is refused.
 
 from __future__ import annotations
 
+import array
+import collections
 import dis
 import functools
+import gc
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -31,7 +34,7 @@ from graphjit._places import MISSING, Place
 from graphjit._regions import alignment_class
 from graphjit._signature import IdentityKey
 from graphjit._watch import Step, Watch
-from graphjit.errors import SignatureError
+from graphjit.errors import CaptureError
 
 MAX_ITEMS = 4096
 """Items of one container that are watched one by one."""
@@ -44,6 +47,8 @@ class RanCode:
     """The user's code objects that ran, and the globals that each of them saw."""
 
     codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
+    library_modules: set[str] = field(default_factory=set)
+    """Modules of the array library whose code ran."""
 
     def names(self) -> frozenset[str]:
         """Return every name by which the code may reach an attribute."""
@@ -82,17 +87,25 @@ def watch_code(library_modules: frozenset[str]) -> Iterator[RanCode]:
     skipped = (library_modules | sys.stdlib_module_names | _OWN) - {"__main__"}
 
     def profile(frame: types.FrameType, event: Any, arg: Any) -> None:
-        is_new = event == "call" and frame.f_code not in ran.codes
-        if is_new and _top(frame.f_globals.get("__name__")) not in skipped:
-            ran.codes[frame.f_code] = frame.f_globals
+        if event == "call" and frame.f_code not in ran.codes:
+            module = frame.f_globals.get("__name__")
+            if _top(module) in library_modules:
+                ran.library_modules.add(str(module))
+            elif _top(module) not in skipped:
+                ran.codes[frame.f_code] = frame.f_globals
         if before is not None:
             before(frame, event, arg)
 
+    # A collection would run finalisers and callbacks of others, whose code is not the function's.
+    was_enabled = gc.isenabled()
+    gc.disable()
     sys.setprofile(profile)
     try:
         yield ran
     finally:
         sys.setprofile(before)
+        if was_enabled:
+            gc.enable()
 
 
 def find_implicit(
@@ -138,7 +151,7 @@ class _Walker:
     def walk(self, parent: int, place: Place, path: str, value: Any) -> None:
         """Add the read of one value, and those of what it holds."""
         if len(self.steps) >= MAX_STEPS:
-            raise SignatureError(
+            raise CaptureError(
                 f"the function reaches more than {MAX_STEPS} values through globals, closures "
                 f"and attributes (the last one is {path}); pass what it needs as arguments"
             )
@@ -150,9 +163,11 @@ class _Walker:
             self._add(parent, place, watch.same_value(value, path), path, "value")
         elif isinstance(value, np.ndarray):
             self._add(parent, place, watch.same_host_array(value), path)
+        elif isinstance(value, (bytearray, memoryview, array.array)):
+            self._add(parent, place, watch.same_bytes(value), path)
         elif isinstance(value, set):
             self._add(parent, place, watch.same_set(value), path)
-        elif isinstance(value, (list, tuple, dict)):
+        elif isinstance(value, (list, tuple, dict, collections.deque)):
             self._walk_container(parent, place, path, value)
         else:
             self._walk_object(parent, place, path, value)
@@ -180,7 +195,7 @@ class _Walker:
 
     def _walk_container(self, parent: int, place: Place, path: str, value: Any) -> None:
         if len(value) > MAX_ITEMS:
-            self._add(parent, place, watch.same_object_and_length(value), path)
+            self._add(parent, place, watch.same_items(value), path)
             return
         if not self._is_new(id(value)):
             # Its items are watched along the first path that led to it.
@@ -264,10 +279,15 @@ class _Walker:
         return False
 
     def _in_library(self, value: Any) -> bool:
+        """Say whether a module, a class or an object belongs to code that is not the user's.
+
+        Objects of the standard library hold the user's values: a ``SimpleNamespace``.
+        """
         if isinstance(value, types.ModuleType):
             return _top(value.__name__) in self._library
-        kind = value if isinstance(value, type) else type(value)
-        return _top(kind.__module__) in self._library
+        if isinstance(value, type):
+            return _top(value.__module__) in self._library
+        return _top(type(value).__module__) in self.adapter.library_modules | _OWN
 
 
 def vars_of(value: Any) -> dict[str, Any]:

@@ -65,7 +65,17 @@ class StaticOutput:
         return self.value.copy() if isinstance(self.value, np.ndarray) else self.value
 
 
-Output = FreshOutput | SameOutput | ViewOutput | StaticOutput
+@dataclass(frozen=True, slots=True)
+class EmptyOutput:
+    """An array without elements that the function did not make."""
+
+    spec: ArraySpec
+
+    def build(self, adapter: Adapter, memories: Sequence[Memory], arrays: Sequence[Any]) -> Any:
+        return adapter.make_array(self.spec, adapter.allocate(0), 0)
+
+
+Output = EmptyOutput | FreshOutput | SameOutput | ViewOutput | StaticOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +159,9 @@ def _plan_array(capture: Capture, leaf: Any, given: Sequence[Any], regions: list
         if leaf is array:
             return SameOutput(i)
     spec, ptr = adapter.spec(leaf), adapter.device_ptr(leaf)
-    if not capture.owns(ptr) and spec.high > spec.low:
+    if not capture.owns(ptr):
+        if spec.high == spec.low:
+            return EmptyOutput(spec)
         return _plan_real_view(capture, spec, ptr, given)
     region = capture.regions.find(ptr)
     if region is None:

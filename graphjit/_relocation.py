@@ -115,7 +115,9 @@ class AddressMap:
         found = self._real[i]
         if word > found.ptr + found.nbytes:
             return None
-        return Target(found.target.slot, found.target.delta + word - found.ptr), True
+        # One past the end may just as well be the start of the neighbour in the pool.
+        is_inside = word < found.ptr + max(found.nbytes, 1)
+        return Target(found.target.slot, found.target.delta + word - found.ptr), is_inside
 
 
 def find_relocations(
@@ -146,12 +148,13 @@ def _node_relocations(index: int, node: KernelNode, addresses: AddressMap) -> It
             if found is None:
                 continue
             target, inside = found
-            if not inside and (at - offset) % 8:
+            if not inside and ((at - offset) % 8 or not addresses.regions.range.holds(word)):
                 raise AmbiguousPointerError(
                     f"parameter {param_index} of kernel {node.name} (node {index}) holds "
-                    f"0x{word:x} at byte {at - offset}: near an array but outside it, at an "
-                    f"offset where compilers put no address. graphjit does not guess; please "
-                    f"report the kernel, and run the function uncaptured."
+                    f"0x{word:x} at byte {at - offset}: at the end of an array or near it, but "
+                    f"outside. It may be an address of that array or of another one; graphjit "
+                    f"does not guess. Pass arrays that the function reaches by computed names "
+                    f"as arguments, or run the function uncaptured."
                 )
             yield Relocation(index, at, target.slot, target.delta)
 

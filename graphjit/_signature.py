@@ -7,6 +7,8 @@ Raises: ``SignatureError`` naming the path of a value that has no key.
 
 from __future__ import annotations
 
+import struct
+import sys
 import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -62,8 +64,10 @@ def static_key(value: Any, path: str, *, by_content: bool = False) -> Hashable:
     kind = type(value)
     if kind in _SIMPLE:
         return kind, value
-    if kind is float or kind is complex:
-        return kind, repr(value)
+    if kind is float:
+        return kind, float_bits(value)
+    if kind is complex:
+        return kind, float_bits(value.real), float_bits(value.imag)
     if isinstance(value, np.generic):
         return kind, value.dtype.str, value.tobytes()
     if kind is slice:
@@ -74,10 +78,19 @@ def static_key(value: Any, path: str, *, by_content: bool = False) -> Hashable:
     return _hashable_key(value, path)
 
 
-def has_identity_hash(kind: type) -> bool:
-    """Say whether objects of a type are equal only to themselves, as far as Python knows."""
+def float_bits(value: float) -> bytes:
+    """Return what tells -0.0 from 0.0, and equal NaNs from others."""
+    return struct.pack("<d", value)
+
+
+def is_kept_by_identity(kind: type) -> bool:
+    """Say whether objects of a type count by which they are, not by what they equal.
+
+    What a user's class calls equal may hold other arrays and other numbers.
+    """
     hash_function: Any = kind.__hash__
-    return hash_function is object.__hash__
+    in_stdlib = kind.__module__.partition(".")[0] in sys.stdlib_module_names - {"__main__"}
+    return hash_function is not None and (hash_function is object.__hash__ or not in_stdlib)
 
 
 def _content_key(value: Any, path: str) -> Hashable | None:
@@ -103,7 +116,7 @@ def _hashable_key(value: Any, path: str) -> Hashable:
             f"the graph. Pass cupy.asarray({path}) instead; or, if it rarely changes, name it "
             f"in @graphed(static=...), which captures anew for every other content."
         )
-    if has_identity_hash(type(value)):
+    if is_kept_by_identity(type(value)):
         return IdentityKey(value)
     try:
         hash(value)

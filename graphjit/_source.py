@@ -60,3 +60,12 @@ def traceback_line(trace: TracebackType | None, library_modules: frozenset[str])
             found = describe_line(code.co_filename, trace.tb_lineno, code.co_qualname)
         trace = trace.tb_next
     return found
+
+
+def caller_depth() -> int:
+    """Return the ``stacklevel`` with which a warning of our caller names the user's line."""
+    frame: FrameType | None = sys._getframe(1)
+    depth = 1
+    while frame is not None and not _is_users(frame, frozenset()):
+        frame, depth = frame.f_back, depth + 1
+    return depth

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from graphjit._arguments import ArgumentReader, Call
 from graphjit._cache import Cache
-from graphjit._capture import is_capturing_here
+from graphjit._capture import is_capturing_here, refuse_stand_ins
 from graphjit._entry import CacheEntry, EntryOptions, build_entry
 from graphjit._hit import IS_COMPILED, MISS
 from graphjit._implicit import RanCode, find_implicit, watch_code
@@ -28,7 +30,9 @@ class State:
 
     def __init__(self, wrapped: Callable[..., Any], options: Options) -> None:
         # A static or class method object is not callable with its arguments; its function is.
-        self.fn: Callable[..., Any] = getattr(wrapped, "__func__", wrapped)
+        self.fn: Callable[..., Any] = wrapped
+        if isinstance(wrapped, (staticmethod, classmethod)):
+            self.fn = wrapped.__func__
         self.name = getattr(self.fn, "__qualname__", type(self.fn).__qualname__)
         self.options = options
         self.reader = ArgumentReader(self.fn, options.static)
@@ -50,10 +54,10 @@ class State:
         call = self.reader.read(args, kwargs)
         if call.adapter.is_capturing():
             return self.fn(*args, **kwargs)  # the caller's own capture: become part of it
-        result = self._hit(call)
-        return self._miss(call) if result is MISS else result
+        result = self._hit(call, args, kwargs)
+        return self._miss(call, args, kwargs) if result is MISS else result
 
-    def _hit(self, call: Call) -> Any:
+    def _hit(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Launch the entry that serves a call; ``MISS`` if there is none."""
         found = self.cache.find(call)
         if found is None:
@@ -61,7 +65,7 @@ class State:
         entry, arrays = found
         self.cache.count_hit(entry)
         if self.options.verify:
-            return verify_launch(self.name, self.fn, call, entry, arrays)
+            return verify_launch(self.name, partial(self.fn, *args, **kwargs), entry, arrays)
         if call.is_plain:
             self._serve_natively(call, entry, arrays)
         return entry.launch(arrays)
@@ -78,14 +82,16 @@ class State:
             else:
                 entry.can_be_native = False
 
-    def _miss(self, call: Call) -> Any:
+    def _miss(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function eagerly, which gives the result, then capture it for later calls."""
+        refuse_stand_ins(call)
         with self.cache.lock:
-            result = self._hit(call)  # another thread may have captured it meanwhile
-            return self._eager_then_capture(call) if result is MISS else result
+            result = self._hit(call, args, kwargs)  # another thread may have captured it by now
+            if result is MISS:
+                result = self._eager_then_capture(call, args, kwargs)
+            return result
 
-    def _eager_then_capture(self, call: Call) -> Any:
-        args, kwargs = call.rebuild(call.arrays)
+    def _eager_then_capture(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.cache.refusal(call.key) is not None:
             self.cache.eager_calls += 1
             return self.fn(*args, **kwargs)
@@ -112,4 +118,5 @@ class State:
         adapter = call.adapter
         signature = self.reader.describe(call, [adapter.spec(a) for a in call.arrays])
         watch = find_implicit(self.fn, self.reader.objects(call), adapter, ran)
-        return build_entry(self.fn, self.name, call, signature, watch, self.entry_options)
+        options = replace(self.entry_options, library_code=frozenset(ran.library_modules))
+        return build_entry(self.fn, self.name, call, signature, watch, options)

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphjit._arguments import Call
 from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
 from graphjit.errors import VerificationError
 
 
 def verify_launch(
-    name: str, fn: Callable[..., Any], call: Call, entry: CacheEntry, arrays: list[Any]
+    name: str, eager_call: Callable[[], Any], entry: CacheEntry, arrays: list[Any]
 ) -> Any:
     """Run eagerly, put the arrays back, launch, compare results and the arrays themselves."""
     adapter = entry.adapter
     before = [adapter.copy(array) for array in arrays]
-    args, kwargs = call.rebuild(call.arrays)
-    expected = flatten(fn(*args, **kwargs), adapter.is_array)[0]
+    expected = flatten(eager_call(), adapter.is_array)[0]
     expected = [adapter.copy(v) if adapter.is_array(v) else v for v in expected]
     expected_arrays = [adapter.copy(array) for array in arrays]
     for array, saved in zip(arrays, before, strict=True):

@@ -7,6 +7,7 @@ Output: on every call the implicit arrays as they are now, or the path that has 
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -180,7 +181,22 @@ def same_length(value: list[Any] | tuple[Any, ...]) -> Check:
     return lambda now: type(now) is kind and len(now) == n
 
 
-def same_object_and_length(value: Any) -> Check:
-    """Accept the same container with as many items: for those too large to watch."""
-    key, n = IdentityKey(value), len(value)
-    return lambda now: key.get() is now and len(now) == n
+def same_bytes(value: Any) -> Check:
+    """Accept the same bytes: a bytearray, an array.array."""
+    kind, kept = type(value), bytes(value)
+    return lambda now: type(now) is kind and bytes(now) == kept
+
+
+def same_items(value: Any) -> Check:
+    """Accept a container of the very same items: for those too large to watch one by one."""
+    kind = type(value)
+
+    def items(container: Any) -> list[Any]:
+        return [*container, *container.values()] if isinstance(container, dict) else list(container)
+
+    kept = items(value)
+    return lambda now: (
+        type(now) is kind
+        and len(now) == len(value if isinstance(value, dict) else kept)
+        and all(map(operator.is_, items(now), kept))
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from graphjit._adapters.cupy_sparse import register_sparse
 from graphjit._adapters.cupy_streams import CapturedStreams, CaptureStream
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
 from graphjit._driver.cuda import CudaDriver, cuda_driver
+from graphjit.errors import HostReadError
 
 _SPELLED = {
     "cublas": "cuBLAS",
@@ -122,7 +124,7 @@ class CupyAdapter:
         ended: list[Any] = []
         with (
             stream,
-            CapturedStreams(stream, hooks) as streams,
+            CapturedStreams(stream, hooks, driver) as streams,
             cupy.cuda.using_allocator(Allocator(self.current_device(), hooks, driver)),
             cupy_guards.lifted(stream.ptr),
         ):
@@ -141,11 +143,21 @@ class CupyAdapter:
                 take_memory_away(hooks, driver)
 
     def recover(self, error: BaseException) -> None:
-        """Take the failure out of cuSOLVER: after one during capture, its next call fails too."""
-        if type(error).__name__ == "CUSOLVERError":
-            for _ in range(2):
-                with contextlib.suppress(type(error)):
+        """Take a failure out of cuSOLVER and cuRAND: their next call would fail for it, too."""
+        loaded = sys.modules
+        for _ in range(2):
+            if type(error).__name__ == "CUSOLVERError":
+                with contextlib.suppress(RuntimeError):
                     cupy.linalg.eigh(cupy.eye(2, dtype=cupy.float32))
+            if "cupy_backends.cuda.libs.curand" in loaded and not isinstance(error, HostReadError):
+                with contextlib.suppress(RuntimeError):
+                    cupy.random.RandomState(0)
+
+    def libraries_in_use(self, modules: frozenset[str]) -> list[Any]:
+        """Keep cuFFT's plans: a plan takes its kernels along when it leaves CuPy's cache."""
+        if not any(name.startswith(("cupy.fft", "cupyx.scipy.fft")) for name in modules):
+            return []
+        return [obj for obj in gc.get_objects() if type(obj).__module__ == "cupy.cuda.cufft"]
 
     def adjust(self, error: BaseException, hooks: CaptureHooks) -> bool:
         return adjust(error, hooks.hints)

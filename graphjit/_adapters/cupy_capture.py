@@ -19,6 +19,14 @@ from cupy.cuda import runtime
 from graphjit._adapters.interface import CaptureHooks
 from graphjit._driver.cuda import CudaDriver
 
+_DISTURBED = (
+    "StreamCaptureUnsupported",
+    "StreamCaptureInvalidated",
+    "STREAM_CAPTURE_UNSUPPORTED",
+    "STREAM_CAPTURE_INVALIDATED",
+)
+_MAX_DISTURBED = 8
+
 
 class StandInMemory(cupy_memory.BaseMemory):  # type: ignore[misc]
     """Memory that does not exist: an address in the reserved range."""
@@ -133,10 +141,10 @@ def adjust(error: BaseException, hints: dict[str, Any]) -> bool:
     if "cudaErrorInvalidValue" in text and not hints.get("backed"):
         hints["backed"] = True
         return True
-    if "StreamCaptureUnsupported" in text or "StreamCaptureInvalidated" in text:
+    if any(name in text for name in _DISTURBED):
         # Another thread's host copies may have made CuPy query an event in this one.
         hints["disturbed"] = hints.get("disturbed", 0) + 1
-        return threading.active_count() > 1 and hints["disturbed"] <= 2
+        return threading.active_count() > 1 and hints["disturbed"] <= _MAX_DISTURBED
     return False
 
 

@@ -16,6 +16,7 @@ import cupy
 from cupy.cuda import runtime
 
 from graphjit._adapters.interface import CaptureHooks
+from graphjit._driver.cuda import CudaDriver
 
 _BaseStream: Any = cupy.cuda.Stream.__mro__[1]
 _CHANGED = ("__enter__", "use", "synchronize")
@@ -37,24 +38,32 @@ class CaptureEvent(cupy.cuda.Event):  # type: ignore[misc]
 class CaptureStream(cupy.cuda.Stream):  # type: ignore[misc]
     """The stream under capture."""
 
+    hooks: CaptureHooks
+
+    def launch_host_func(self, callback: Any, arg: Any) -> None:
+        raise self.hooks.refuse("it launches a host function, which a graph would not run")
+
     def record(self, event: Any = None) -> Any:
         return super().record(CaptureEvent(disable_timing=True) if event is None else event)
 
 
 class CapturedStreams:
-    """Replaces three methods of CuPy's streams for the time of a capture.
+    """Replaces three methods of CuPy's streams, and one of events, for the time of a capture.
 
     Work on a stream outside the capture would run at once, on addresses that hold nothing.
     Switching to a stream therefore forks it off the current one; waiting for a stream, which
     the host cannot do now, orders the other streams behind it. ``join`` joins the branches.
     """
 
-    def __init__(self, main: CaptureStream, hooks: CaptureHooks) -> None:
+    def __init__(self, main: CaptureStream, hooks: CaptureHooks, driver: CudaDriver) -> None:
         self.main = main
+        main.hooks = hooks
         self.hooks = hooks
         self.branches: list[Any] = []
         self._thread = threading.get_ident()
         self._plain = {name: vars(_BaseStream)[name] for name in _CHANGED}
+        self._plain_done = vars(cupy.cuda.Event)["done"]
+        self._driver = driver
 
     def __enter__(self) -> CapturedStreams:
         plain = self._plain
@@ -75,6 +84,7 @@ class CapturedStreams:
 
         for name, function in zip(_CHANGED, (enter, use, synchronize), strict=True):
             setattr(_BaseStream, name, function)
+        cupy.cuda.Event.done = property(self._is_done)
         return self
 
     def __exit__(
@@ -85,11 +95,19 @@ class CapturedStreams:
     ) -> None:
         for name, function in self._plain.items():
             setattr(_BaseStream, name, function)
+        cupy.cuda.Event.done = self._plain_done
 
     def join(self) -> None:
         """Let the capture stream wait for every branch."""
         for branch in self.branches:
             self.main.wait_event(branch.record())
+
+    def _is_done(self, event: Any) -> Any:
+        """Query an event. CuPy does so before it stages host data, for copies of any thread."""
+        if threading.get_ident() != self._thread:
+            return self._plain_done.__get__(event)
+        with self._driver.relaxed():
+            return self._plain_done.__get__(event)
 
     def _is_captured(self, stream: Any) -> bool:
         return threading.get_ident() == self._thread and runtime.streamIsCapturing(stream.ptr)

@@ -58,6 +58,9 @@ class CaptureHooks(Protocol):
     def host_read(self, call: str) -> Exception:
         """Return the error to raise: ``call`` reads device memory on the host."""
 
+    def refuse(self, what: str) -> Exception:
+        """Return the error to raise: ``what`` cannot be part of a graph."""
+
     def where(self) -> str:
         """Return the user's line that is being run."""
 
@@ -124,6 +127,9 @@ class Adapter(Protocol):
 
     def recover(self, error: BaseException) -> None:
         """Make libraries that failed during a capture usable again."""
+
+    def libraries_in_use(self, modules: frozenset[str]) -> list[Any]:
+        """Return what must outlive a graph made by these modules: plans that own kernels."""
 
     def memory_owners(self, ptrs: Iterable[int]) -> dict[int, tuple[Any, str, bool]]:
         """Find what holds the memory at the given addresses: (object to keep alive, what it is

@@ -87,6 +87,9 @@ class SimulatedAdapter:
     def adjust(self, error: BaseException, hooks: CaptureHooks) -> bool:
         return False
 
+    def libraries_in_use(self, modules: frozenset[str]) -> list[Any]:
+        return []
+
     def recover(self, error: BaseException) -> None:
         pass
 

@@ -270,7 +270,8 @@ def expand_dims(array: Array, axis: Any) -> Array:
 
 def flip(array: Array, axis: Any = None) -> Array:
     """Return a view in reversed order."""
-    return array.as_view(functools.partial(np.flip, axis=axis))
+    axes = range(array.ndim) if axis is None else [axis % array.ndim]
+    return array[tuple(slice(None, None, -1 if i in axes else 1) for i in range(array.ndim))]
 
 
 def copyto(target: Array, value: Any) -> None:

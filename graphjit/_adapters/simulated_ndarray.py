@@ -126,9 +126,11 @@ class Array(ArrayStorage):
     # -- operators and reductions
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method != "__call__" or kwargs or any(isinstance(v, np.ndarray) for v in inputs):
+        # NumPy turns its scalars into 0-d arrays on the way here.
+        values = [v[()] if isinstance(v, np.ndarray) and not v.ndim else v for v in inputs]
+        if method != "__call__" or kwargs or not all(map(is_operand, values)):
             return NotImplemented
-        return compute(Array, ufunc, *inputs)
+        return compute(Array, ufunc, *values)
 
     __add__, __radd__, __iadd__ = _operators(operator.add)
     __sub__, __rsub__, __isub__ = _operators(operator.sub)

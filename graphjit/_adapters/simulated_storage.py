@@ -93,6 +93,7 @@ class ArrayStorage:
         """Return the view that ``make`` takes of an array; nothing looks at contents."""
         probe = self.probe()
         view = make(probe)
+        assert isinstance(view, np.ndarray), "NumPy gave a scalar, not a view"
         moved: int = view.__array_interface__["data"][0] - probe.__array_interface__["data"][0]
         byte_offset = self.device_ptr - self.block.ptr + (moved if view.size else 0)
         return type(self)(

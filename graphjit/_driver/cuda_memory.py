@@ -49,15 +49,15 @@ class CudaMemory:
             return int(check(cu.cuMemAddressReserve(nbytes, 2 << 20, 0, 0), "cuMemAddressReserve"))
 
     def mem_alloc(self, nbytes: int) -> int:
-        with self._relaxed():
+        with self.relaxed():
             return int(check(cu.cuMemAlloc(nbytes), "cuMemAlloc"))
 
     def mem_free(self, ptr: int) -> None:
-        with self._relaxed():
+        with self.relaxed():
             check(cu.cuMemFree(ptr), "cuMemFree")
 
     def memcpy_htod(self, dst_ptr: int, data: bytes) -> None:
-        with self._relaxed():
+        with self.relaxed():
             check(
                 cu.cuMemcpyHtoDAsync(dst_ptr, data, len(data), self._copy_stream),
                 "cuMemcpyHtoDAsync",
@@ -66,7 +66,7 @@ class CudaMemory:
 
     def memcpy_dtoh(self, src_ptr: int, nbytes: int) -> bytes:
         data = bytearray(nbytes)
-        with self._relaxed():
+        with self.relaxed():
             check(
                 cu.cuMemcpyDtoHAsync(data, src_ptr, nbytes, self._copy_stream),
                 "cuMemcpyDtoHAsync",
@@ -81,7 +81,7 @@ class CudaMemory:
         """
         page = 2 << 20
         begin, end = ptr // page * page, -(-(ptr + max(nbytes, 1)) // page) * page
-        with self._relaxed():
+        with self.relaxed():
             handle = self._stand_in_page(page)
             for at in range(begin, end, page):
                 check(cu.cuMemMap(at, page, 0, handle, 0), "cuMemMap")
@@ -94,7 +94,7 @@ class CudaMemory:
 
     def mem_unmap(self, ptr: int, nbytes: int) -> None:
         """Take the page away again."""
-        with self._relaxed():
+        with self.relaxed():
             check(cu.cuMemUnmap(ptr, nbytes), "cuMemUnmap")
 
     def _stand_in_page(self, nbytes: int) -> Any:
@@ -120,7 +120,7 @@ class CudaMemory:
             check(cu.cuCtxPopCurrent(), "cuCtxPopCurrent")
 
     @contextmanager
-    def _relaxed(self) -> Iterator[None]:
+    def relaxed(self) -> Iterator[None]:
         """Allow allocation and loading while this thread captures on another stream."""
         mode = check(
             cu.cuThreadExchangeStreamCaptureMode(CAPTURE_MODE["relaxed"]),

@@ -268,9 +268,7 @@ def _assign(x: Any, y: Any) -> Any:
 
 
 def _scatter(x: Any, i: Any) -> Any:
-    import cupyx
-
-    cupyx.scatter_add(x, i, 1.0)
+    cp.add.at(x, i, 1.0)
     return x
 
 

@@ -47,11 +47,13 @@ def same_bits(left: Any, right: Any) -> bool:
 
 
 def _same(left: Any, right: Any) -> bool:
-    if not isinstance(left, cp.ndarray) or not isinstance(right, cp.ndarray):
-        return type(left) is type(right) and left == right
+    if type(left) is not type(right):
+        return False
+    if not isinstance(left, (cp.ndarray, np.ndarray)):
+        return left == right or left != left
     if left.shape != right.shape or left.dtype != right.dtype:
         return False
-    return left.get().tobytes() == right.get().tobytes()
+    return cp.asnumpy(left).tobytes() == cp.asnumpy(right).tobytes()
 
 
 def close(left: Any, right: Any, tolerance: float) -> bool:
@@ -63,7 +65,11 @@ def close(left: Any, right: Any, tolerance: float) -> bool:
 def copy_arrays(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Copy the arrays among some arguments, strides included."""
     return tuple(
-        a.copy(order="K") if isinstance(a, cp.ndarray) else a.copy() if hasattr(a, "copy") else a
+        a.copy(order="K")
+        if isinstance(a, cp.ndarray)
+        else a.copy()
+        if hasattr(a, "copy") and not isinstance(a, type)
+        else a
         for a in arguments
     )
 

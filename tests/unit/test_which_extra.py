@@ -40,7 +40,7 @@ def script():
 
 
 @pytest.mark.parametrize(
-    ("driver", "extra"),
+    ("fake_driver", "extra"),
     [
         (FakeDriver(13020), "cuda13"),
         (FakeDriver(12040), "cuda12"),
@@ -50,9 +50,9 @@ def script():
     ],
     ids=["13.2", "12.4", "12.3", "no-device", "cuInit-fails"],
 )
-def test_extra_follows_the_driver(script, monkeypatch, driver, extra):
+def test_extra_follows_the_driver(script, monkeypatch, fake_driver, extra):
     """The major version of the driver decides; below 12.4 or without a device: simulated."""
-    monkeypatch.setattr(script.ctypes, "CDLL", lambda name: driver)
+    monkeypatch.setattr(script.ctypes, "CDLL", lambda name: fake_driver)
     assert script.find_extra()[0] == extra
 
 
