@@ -38,4 +38,4 @@ docs:
 
 # Measure on this machine's GPU and write the tables in docs/generated.
 bench *args:
-    python -m pytest tests/perf {{ args }}
+    python tests/perf {{ args }}
