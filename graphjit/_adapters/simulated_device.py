@@ -82,7 +82,12 @@ class Pool:
     def used_nbytes(self) -> int:
         """Bytes that arrays hold now."""
         free = sum(nbytes * len(ptrs) for (_, nbytes), ptrs in list(self._free.items()))
-        return sum(self._allocated) - free
+        return self.allocated_nbytes - free
+
+    @property
+    def allocated_nbytes(self) -> int:
+        """Bytes that the pool has of the device, free blocks included."""
+        return sum(self._allocated)
 
 
 pool = Pool()

@@ -82,7 +82,10 @@ class SimulatedMemory:
             self._insert(ptr, nbytes)
 
     def _insert(self, ptr: int, nbytes: int) -> None:
-        self._blocks[ptr] = np.full(nbytes, POISON, np.uint8)
+        # Aligned on the host as on the device: how NumPy and BLAS sum may depend on it.
+        memory = np.full(nbytes + _ALIGNMENT, POISON, np.uint8)
+        skipped = (ptr - memory.ctypes.data) % _ALIGNMENT
+        self._blocks[ptr] = memory[skipped : skipped + nbytes]
         insort(self._starts, ptr)
         self.live_nbytes += nbytes
 
