@@ -39,6 +39,7 @@ def check_driver(
     *,
     only: Iterable[str] | None = None,
     wait: Callable[[int, int], None] | None = None,
+    prepare_thread: Callable[[], None] | None = None,
 ) -> None:
     """Assert that a driver does what graphjit relies on.
 
@@ -51,6 +52,9 @@ def check_driver(
     wait : callable, optional
         ``wait(stream, other)`` lets a stream wait for the work of another. Without it, and
         with a driver that has no events, the two checks of forks are left out.
+
+    prepare_thread : callable, optional
+        Makes the device usable in a new thread, where the driver needs that.
 
     Raises
     ------
@@ -67,7 +71,7 @@ def check_driver(
     for name in DRIVER_CHECKS if only is None else only:
         check = CHECKS[name]
         try:
-            with Bench(driver, wait) as bench:
+            with Bench(driver, wait, prepare_thread) as bench:
                 check(bench)
         except (AssertionError, DriverError) as error:
             error.add_note(f"{name}: {check.__doc__}")

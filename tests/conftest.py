@@ -57,16 +57,6 @@ def driver(request):
         if os.environ.get("GRAPHJIT_REQUIRE_GPU", "") not in ("", "0"):
             pytest.fail(f"GRAPHJIT_REQUIRE_GPU is set, but {missing}", pytrace=False)
         pytest.skip(missing)
-    return make_cuda_driver()
-
-
-def make_cuda_driver():
-    """Return the driver of device 0, its context current in this thread."""
-    from cuda.bindings import driver as cu
-
     from graphjit._driver.cuda import cuda_driver
 
-    found = cuda_driver(0)
-    (status,) = cu.cuCtxSetCurrent(found._context)
-    assert status == cu.CUresult.CUDA_SUCCESS
-    return found
+    return cuda_driver(0)

@@ -36,6 +36,8 @@ class Bench:
     driver: LaunchingDriver
     wait: Callable[[int, int], None] | None = None
     """Lets a stream wait for the work of another (cuEventRecord, cuStreamWaitEvent)."""
+    prepare_thread: Callable[[], None] | None = None
+    """Makes the device usable in a new thread (cuCtxSetCurrent)."""
     stream: int = 0
     _ptrs: list[int] = field(default_factory=list)
     _streams: list[int] = field(default_factory=list)
@@ -89,6 +91,21 @@ class Bench:
     def _launch(self, name: str, layout: tuple[tuple[int, int], ...]) -> KernelLaunch:
         function = self.driver.builtin_kernel(name)
         return KernelLaunch(function, (1, 1, 1), (256, 1, 1), 0, layout)
+
+    def refused_in_other_thread(self, call: Callable[[], object]) -> str:
+        """Return the name of the error that a call raises in another thread."""
+        names: list[str] = []
+
+        def work() -> None:
+            if self.prepare_thread is not None:
+                self.prepare_thread()
+            names.append(refused(call))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert names, "the driver allowed what it should refuse"
+        return names[0]
 
     def capture(
         self, *launches: tuple[KernelLaunch, bytes], mode: str = "thread_local"
@@ -148,15 +165,6 @@ def refused(call: Callable[[], object]) -> str:
     except DriverError as error:
         return error.name
     raise AssertionError("the driver allowed what it should refuse")
-
-
-def in_other_thread(call: Callable[[], object]) -> str:
-    """Return the name of the error that a call raises in another thread."""
-    names: list[str] = []
-    thread = threading.Thread(target=lambda: names.append(refused(call)))
-    thread.start()
-    thread.join()
-    return names[0]
 
 
 def kernel_nodes(graph: CapturedGraph) -> list[KernelNode]:

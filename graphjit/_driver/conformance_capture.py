@@ -12,7 +12,6 @@ import struct
 from graphjit._driver.conformance_bench import (
     Bench,
     Check,
-    in_other_thread,
     kernel_nodes,
     refused,
 )
@@ -177,7 +176,7 @@ def capture_ends_in_its_own_thread(bench: Bench) -> None:
     """Another thread cannot end a capture that is not relaxed."""
     driver, stream = bench.driver, bench.stream
     driver.stream_begin_capture(stream, "thread_local")
-    other = in_other_thread(lambda: driver.stream_end_capture(stream))
+    other = bench.refused_in_other_thread(lambda: driver.stream_end_capture(stream))
     assert other == "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"
     driver.stream_abandon_capture(stream)
     assert not driver.stream_is_capturing(stream)
