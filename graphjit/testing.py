@@ -52,7 +52,6 @@ def check_driver(
     wait : callable, optional
         ``wait(stream, other)`` lets a stream wait for the work of another. Without it, and
         with a driver that has no events, the two checks of forks are left out.
-
     prepare_thread : callable, optional
         Makes the device usable in a new thread, where the driver needs that.
 
