@@ -8,6 +8,7 @@ Raises: ``SignatureError`` before anything is launched.
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -235,7 +236,7 @@ class _Static:
         self.key = static_key(value, path, by_content=True)
 
 
-_opaque: dict[type, bool] = {}
+_opaque: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
 def _is_opaque(value: Any, kind: type) -> bool:

@@ -6,6 +6,7 @@ One key may have several entries, which differ in implicit arguments and in alia
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import warnings
@@ -56,6 +57,11 @@ class Cache:
         self.misses = 0
         self.evictions = 0
         self.eager_calls = 0
+
+    def __del__(self) -> None:
+        # No weakref.finalize: it would keep the watches, and by them what holds the function.
+        if not sys.is_finalizing():  # the driver frees everything by itself then
+            self.clear()
 
     def find(self, call: Call) -> tuple[CacheEntry, list[Any]] | None:
         """Return the entry that serves a call and the call's arrays."""

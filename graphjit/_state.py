@@ -8,7 +8,6 @@ Raises: what the function raises; ``SignatureError`` before anything is launched
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -39,8 +38,6 @@ class State:
         self.cache = Cache(self.name, options.max_entries)
         self.fast = self.cache.fast
         self.entry_options = EntryOptions(options.outputs, options.patch)
-        self._finalizer = weakref.finalize(self, Cache.clear, self.cache)
-        self._finalizer.atexit = False  # the driver frees everything by itself then
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serve one call, natively if that is possible."""
