@@ -8,6 +8,7 @@ The files, in the order of one call (imports go down this list, never up):
     inspection          what is in the caches, and why a call would miss
     _cache              signature -> entry: look-up, insertion, eviction
     _hit                the compiled front of a call, or its plain twin
+    _build              capture a function and make an entry of it
     _entry              one captured function: match a call, launch it
     _verify             run the eager call beside a launch and compare
     _setup              the arrays of a capture and the slots of its graph
@@ -18,6 +19,7 @@ The files, in the order of one call (imports go down this list, never up):
     _relocation         nodes + regions -> which words are addresses, and of what
     _replace            copies and fills -> kernel nodes
     _implicit, _watch   what the function reaches without being given it
+    _ran_code           the code that ran, and the names in it
     _arguments          arguments -> leaves and back
     _containers         nested containers -> leaves and back
     _aliasing           which arrays share memory

@@ -198,11 +198,11 @@ class ArgumentReader:
             call.paths = [_path_text(p, names) for p in optree.treespec_paths(call.tree)]
         return call.paths
 
-    def objects(self, call: Call) -> list[tuple[str, Any]]:
-        """Return the arguments that are neither arrays nor plain values, with their paths."""
+    def objects(self, call: Call) -> list[tuple[str, int, Any]]:
+        """Return the arguments that are neither arrays nor plain values: path, index, object."""
         in_arrays = set(call.array_index)
         return [
-            (self.paths(call)[i], leaf)
+            (self.paths(call)[i], i, leaf)
             for i, leaf in enumerate(call.leaves)
             if i not in in_arrays | call.static_index and not isinstance(leaf, VALUE_TYPES)
         ]

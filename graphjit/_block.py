@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from graphjit._arguments import ArgumentReader, Call
+from graphjit._build import EntryOptions, finish
 from graphjit._capture import CaptureRetryError, capturing, new_capture
-from graphjit._entry import CacheEntry, EntryOptions, finish
+from graphjit._entry import CacheEntry
 from graphjit._options import is_disabled
 from graphjit._setup import Setup
 from graphjit._watch import Watch

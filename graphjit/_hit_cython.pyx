@@ -97,7 +97,7 @@ cdef class Lock:
 
 
 cdef enum:
-    READ_CELL, READ_GLOBAL, READ_ATTRIBUTE, READ_ITEM, READ_OTHER
+    READ_CELL, READ_GLOBAL, READ_ATTRIBUTE, READ_OTHER
     CHECK_VALUE, CHECK_OBJECT, CHECK_ARRAY, CHECK_CONTENT
 
 
@@ -118,8 +118,6 @@ cdef class NativeStep:
             self.op, self.key, self.place = READ_GLOBAL, place.name, place.namespace
         elif isinstance(place, _places.Attribute):
             self.op, self.key = READ_ATTRIBUTE, place.name
-        elif isinstance(place, _places.Item):
-            self.op, self.key = READ_ITEM, place.key
         kinds = {"value": CHECK_VALUE, "object": CHECK_OBJECT, "array": CHECK_ARRAY}
         self.kind = kinds.get(step.kind, CHECK_CONTENT)
 
@@ -131,8 +129,6 @@ cdef class NativeStep:
             found = PyDict_GetItem(self.place, self.key)
         elif self.op == READ_ATTRIBUTE:
             return getattr(parent, self.key, _places.MISSING)
-        elif self.op == READ_ITEM:
-            return parent[self.key]
         else:
             return self.place.read(parent)
         return _places.MISSING if found == NULL else <object>found
@@ -156,21 +152,21 @@ cdef class NativeStep:
         return True
 
 
-cdef bint is_unchanged(list steps) except -1:
+cdef bint is_unchanged(list steps, tuple args) except -1:
     """Check steps that start at the root and read no arrays."""
     cdef NativeStep step
     for step in steps:
-        if not step.accepts(step.read(None)):
+        if not step.accepts(step.read(args)):
             return False
     return True
 
 
-cdef list read_watch(list steps):
+cdef list read_watch(list steps, tuple args):
     """Return the implicit arrays as they are now; None if anything is not what it was."""
     cdef NativeStep step
     cdef list values = [], arrays = []
     for step in steps:
-        value = step.read(values[step.parent] if step.parent >= 0 else None)
+        value = step.read(values[step.parent] if step.parent >= 0 else args)
         if not step.accepts(value):
             return None
         values.append(value)
@@ -453,7 +449,7 @@ cdef class FastHits:
                 continue
             arrays = None
             if not entry.has_implicit:
-                if entry.steps and not is_unchanged(entry.steps):
+                if entry.steps and not is_unchanged(entry.steps, args):
                     continue
             else:
                 arrays = self.with_implicit(entry, args, ptrs, n_arrays)
@@ -483,7 +479,7 @@ cdef class FastHits:
     cdef list with_implicit(self, NativeEntry entry, tuple args, uint64_t* ptrs, Py_ssize_t n_arrays):
         """Append the implicit arrays as they are now; None if anything has changed."""
         cdef NativeLibrary lib = entry.lib
-        found = read_watch(entry.steps)
+        found = read_watch(entry.steps, args)
         if found is None:
             return None
         cdef list arrays = [a for a in args if type(a) in lib.types]
@@ -546,8 +542,8 @@ cdef Py_ssize_t write_key(
         elif kind is str or kind is bytes:
             return -1  # values whose address says nothing
         else:
-            # None, booleans, and objects by identity: `add` is only asked for those, and the
-            # watch of such an entry knows whether the object is alive.
+            # None, booleans, and objects by identity: `add` is only asked for those. Should
+            # another object come to lie at the address, the watch reads what it holds.
             (<uint64_t*>(key + n))[2] = <uint64_t>obj
         n += 24
     return n

@@ -15,14 +15,9 @@ from __future__ import annotations
 
 import array
 import collections
-import dis
 import functools
-import gc
-import sys
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,85 +26,24 @@ from graphjit import _places as places
 from graphjit import _watch as watch
 from graphjit._adapters.interface import Adapter
 from graphjit._places import MISSING, Place
+from graphjit._ran_code import (
+    OWN_MODULES,
+    STDLIB_MODULES,
+    RanCode,
+    global_names,
+    top_module,
+)
 from graphjit._regions import alignment_class
-from graphjit._signature import IdentityKey
 from graphjit._watch import Step, Watch
 from graphjit.errors import CaptureError
 
 MAX_ITEMS = 4096
 """Items of one container that are watched one by one."""
 MAX_STEPS = 20_000
-_OWN = frozenset({"graphjit", "wrapt", "optree"})
-
-
-@dataclass(slots=True)
-class RanCode:
-    """The user's code objects that ran, and the globals that each of them saw."""
-
-    codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
-    library_modules: set[str] = field(default_factory=set)
-    """Modules of the array library whose code ran."""
-
-    def names(self) -> frozenset[str]:
-        """Return every name by which the code may reach an attribute."""
-        return frozenset(name for code in self.codes for name in _attribute_names(code))
-
-
-def _attribute_names(code: types.CodeType) -> Iterator[str]:
-    """Yield the names that code mentions, and its strings: ``getattr(self, "bias", None)``."""
-    yield from code.co_names
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from _attribute_names(const)
-        elif isinstance(const, str) and const.isidentifier():
-            yield const
-
-
-def _global_names(code: types.CodeType) -> Iterator[str]:
-    """Yield the names that code looks up in its module."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield instruction.argval
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from _global_names(const)
-
-
-def _top(module: object) -> str:
-    return str(module).partition(".")[0]
-
-
-@contextmanager
-def watch_code(library_modules: frozenset[str]) -> Iterator[RanCode]:
-    """Collect the user's code that runs in this thread; a profiler in place goes on."""
-    ran = RanCode()
-    before = sys.getprofile()
-    skipped = (library_modules | sys.stdlib_module_names | _OWN) - {"__main__"}
-
-    def profile(frame: types.FrameType, event: Any, arg: Any) -> None:
-        if event == "call" and frame.f_code not in ran.codes:
-            module = frame.f_globals.get("__name__")
-            if _top(module) in library_modules:
-                ran.library_modules.add(str(module))
-            elif _top(module) not in skipped:
-                ran.codes[frame.f_code] = frame.f_globals
-        if before is not None:
-            before(frame, event, arg)
-
-    # A collection would run finalisers and callbacks of others, whose code is not the function's.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    sys.setprofile(profile)
-    try:
-        yield ran
-    finally:
-        sys.setprofile(before)
-        if was_enabled:
-            gc.enable()
 
 
 def find_implicit(
-    fn: Callable[..., Any], objects: list[tuple[str, Any]], adapter: Adapter, ran: RanCode
+    fn: Callable[..., Any], objects: list[tuple[str, int, Any]], adapter: Adapter, ran: RanCode
 ) -> Watch:
     """Find what a function reaches beyond its arguments.
 
@@ -117,8 +51,9 @@ def find_implicit(
     ----------
     fn : callable
         The user's function.
-    objects : list of (path, object)
-        Arguments that are neither arrays nor plain values: ``self``, a model.
+    objects : list of (path, index, object)
+        Arguments that are neither arrays nor plain values: ``self``, a model; with their
+        places among the leaves of a call.
     adapter : Adapter
         The library whose arrays are looked for.
     ran : RanCode
@@ -129,9 +64,9 @@ def find_implicit(
     if isinstance(fn, types.FunctionType):
         walker.walk_function(-1, name, fn)  # the function itself is what is graphed: no check
     else:
-        objects = [(name, fn), *objects]
-    for path, value in objects:
-        walker.walk(-1, places.Known(IdentityKey(value)), path, value)
+        walker.walk(-1, places.Held(fn), name, fn)
+    for path, index, value in objects:
+        walker.walk_argument(index, path, value)
     for code, namespace in ran.codes.items():
         walker.walk_globals(code, namespace)
     return Watch(walker.steps)
@@ -146,7 +81,7 @@ class _Walker:
         self.names = ran.names()
         self.steps: list[Step] = []
         self._seen: set[Any] = set()
-        self._library = (adapter.library_modules | sys.stdlib_module_names | _OWN) - {"__main__"}
+        self._library = adapter.library_modules | STDLIB_MODULES | OWN_MODULES
 
     def walk(self, parent: int, place: Place, path: str, value: Any) -> None:
         """Add the read of one value, and those of what it holds."""
@@ -171,6 +106,12 @@ class _Walker:
             self._walk_container(parent, place, path, value)
         else:
             self._walk_object(parent, place, path, value)
+
+    def walk_argument(self, leaf: int, path: str, value: Any) -> None:
+        """Walk an object that is an argument: each call's own, found by its place."""
+        index = self._add(-1, places.Argument(leaf), watch.same_type(value), path)
+        self._is_new(id(value))
+        self._walk_inside(index, path, value)
 
     def _add(
         self, parent: int, place: Place, check: watch.Check, path: str, kind: str = "content"
@@ -209,8 +150,10 @@ class _Walker:
 
     def _walk_object(self, parent: int, place: Place, path: str, value: Any) -> None:
         index = self._add(parent, place, watch.same_object(value), path, "object")
-        if not self._is_new(id(value)):
-            return
+        if self._is_new(id(value)):
+            self._walk_inside(index, path, value)
+
+    def _walk_inside(self, index: int, path: str, value: Any) -> None:
         if isinstance(value, types.FunctionType):
             self.walk_function(index, path, value)
         elif isinstance(value, types.MethodType):
@@ -238,21 +181,33 @@ class _Walker:
 
     def walk_globals(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         """Walk the globals that a piece of code mentions."""
-        for name in dict.fromkeys(_global_names(code)):
+        for name in dict.fromkeys(global_names(code)):
             if self._is_new(("global", id(namespace), name)):
                 place = places.Global(namespace, name)
                 self.walk(-1, place, name, place.read(None))
 
     def _walk_attributes(self, index: int, path: str, value: Any) -> None:
         in_library = self._in_library(value)
+        is_class = isinstance(value, type)
+        # The code of the standard library is not observed: all values of its objects count.
+        all_count = top_module(type(value).__module__) in STDLIB_MODULES and not (
+            is_class or isinstance(value, types.ModuleType)
+        )
         for name, attribute in _attributes(value):
-            mentioned = name == "__wrapped__" or (name in self.names and not in_library)
+            mentioned = name == "__wrapped__" or (
+                (all_count or name in self.names) and not in_library
+            )
             # The parts of a library's object are the library's, such as a generator's state.
             is_part = (
-                in_library and _top(type(attribute).__module__) in self.adapter.library_modules
+                in_library
+                and top_module(type(attribute).__module__) in self.adapter.library_modules
             )
             if mentioned or is_part or self._holds_arrays(attribute):
-                self.walk(index, places.Attribute(name), f"{path}.{name}", attribute)
+                if is_class:
+                    class_place = places.ClassAttribute(value, name)
+                    self.walk(-1, class_place, f"{path}.{name}", class_place.read(None))
+                else:
+                    self.walk(index, places.Attribute(name), f"{path}.{name}", attribute)
         if not in_library:
             absent = places.AbsentNames(self.names - vars_of(value).keys())
             self._add(index, absent, watch.is_true, f"the attributes of {path}")
@@ -262,7 +217,7 @@ class _Walker:
     def _walk_class(self, kind: type) -> None:
         """Watch the values that a class gives its instances, and its methods' closures."""
         for base in kind.__mro__[:-1]:
-            if _top(base.__module__) in self._library or not self._is_new(("class", base)):
+            if top_module(base.__module__) in self._library or not self._is_new(("class", base)):
                 continue
             for name in list(vars(base)):
                 if name == "__call__" or (name in self.names and not name.startswith("__")):
@@ -284,10 +239,10 @@ class _Walker:
         Objects of the standard library hold the user's values: a ``SimpleNamespace``.
         """
         if isinstance(value, types.ModuleType):
-            return _top(value.__name__) in self._library
+            return top_module(value.__name__) in self._library
         if isinstance(value, type):
-            return _top(value.__module__) in self._library
-        return _top(type(value).__module__) in self.adapter.library_modules | _OWN
+            return top_module(value.__module__) in self._library
+        return top_module(type(value).__module__) in self.adapter.library_modules | OWN_MODULES
 
 
 def vars_of(value: Any) -> dict[str, Any]:

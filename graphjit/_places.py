@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from graphjit._signature import IdentityKey
-
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 
 
@@ -40,7 +38,10 @@ class Item:
     key: Any
 
     def read(self, parent: Any) -> Any:
-        return parent[self.key]
+        try:
+            return parent[self.key]
+        except (IndexError, KeyError):
+            return MISSING
 
     def write(self, parent: Any, value: Any) -> None:
         pass
@@ -110,13 +111,26 @@ class AbsentNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """An object that the walk starts from."""
+class Argument:
+    """An argument of the call that is an object, by its index among the leaves of the call."""
 
-    key: IdentityKey
+    index: int
 
     def read(self, parent: Any) -> Any:
-        return self.key.get()
+        return parent[self.index]
+
+    def write(self, parent: Any, value: Any) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The graphed callable itself."""
+
+    value: Any
+
+    def read(self, parent: Any) -> Any:
+        return self.value
 
     def write(self, parent: Any, value: Any) -> None:
         pass

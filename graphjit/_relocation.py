@@ -152,9 +152,9 @@ def _node_relocations(index: int, node: KernelNode, addresses: AddressMap) -> It
                 raise AmbiguousPointerError(
                     f"parameter {param_index} of kernel {node.name} (node {index}) holds "
                     f"0x{word:x} at byte {at - offset}: at the end of an array or near it, but "
-                    f"outside. It may be an address of that array or of another one; graphjit "
-                    f"does not guess. Pass arrays that the function reaches by computed names "
-                    f"as arguments, or run the function uncaptured."
+                    f"outside. It may be an address of that array, or of one that is no argument "
+                    f"and was reached by a computed name; graphjit does not guess. Pass such "
+                    f"arrays as arguments, or run the function uncaptured."
                 )
             yield Relocation(index, at, target.slot, target.delta)
 

@@ -8,7 +8,6 @@ Raises: ``SignatureError`` naming the path of a value that has no key.
 from __future__ import annotations
 
 import struct
-import sys
 import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -84,13 +83,9 @@ def float_bits(value: float) -> bytes:
 
 
 def is_kept_by_identity(kind: type) -> bool:
-    """Say whether objects of a type count by which they are, not by what they equal.
-
-    What a user's class calls equal may hold other arrays and other numbers.
-    """
+    """Say whether objects of a type are equal only to themselves, as far as Python knows."""
     hash_function: Any = kind.__hash__
-    in_stdlib = kind.__module__.partition(".")[0] in sys.stdlib_module_names - {"__main__"}
-    return hash_function is not None and (hash_function is object.__hash__ or not in_stdlib)
+    return hash_function is object.__hash__
 
 
 def _content_key(value: Any, path: str) -> Hashable | None:

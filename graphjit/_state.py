@@ -14,12 +14,14 @@ from functools import partial
 from typing import Any
 
 from graphjit._arguments import ArgumentReader, Call
+from graphjit._build import EntryOptions, build_entry
 from graphjit._cache import Cache
 from graphjit._capture import is_capturing_here, refuse_stand_ins
-from graphjit._entry import CacheEntry, EntryOptions, build_entry
+from graphjit._entry import CacheEntry
 from graphjit._hit import IS_COMPILED, MISS
-from graphjit._implicit import RanCode, find_implicit, watch_code
+from graphjit._implicit import find_implicit
 from graphjit._options import Options, is_disabled
+from graphjit._ran_code import RanCode, watch_code
 from graphjit._verify import verify_launch
 from graphjit.errors import AnalysisError, CaptureError
 

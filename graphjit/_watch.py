@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,12 +54,15 @@ class Watch:
 
     steps: list[Step]
 
-    def read(self) -> list[Any] | None:
-        """Return the arrays as they are now; None if anything else is not what it was."""
+    def read(self, leaves: Sequence[Any] = ()) -> list[Any] | None:
+        """Return the arrays as they are now; None if anything else is not what it was.
+
+        ``leaves`` are those of the call: objects among them are where some steps start.
+        """
         values: list[Any] = []
         arrays: list[Any] = []
         for step in self.steps:
-            value = step.place.read(values[step.parent] if step.parent >= 0 else None)
+            value = step.place.read(values[step.parent] if step.parent >= 0 else leaves)
             if not step.check(value):
                 return None
             values.append(value)
@@ -67,11 +70,11 @@ class Watch:
                 arrays.append(value)
         return arrays
 
-    def first_change(self) -> str | None:
+    def first_change(self, leaves: Sequence[Any] = ()) -> str | None:
         """Return the path of the first value that is not what it was."""
         values: list[Any] = []
         for step in self.steps:
-            value = step.place.read(values[step.parent] if step.parent >= 0 else None)
+            value = step.place.read(values[step.parent] if step.parent >= 0 else leaves)
             if not step.check(value):
                 return step.path
             values.append(value)
@@ -81,13 +84,13 @@ class Watch:
         """Return the paths of the arrays, in the order of ``read``."""
         return [step.path for step in self.steps if step.kind == "array"]
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, leaves: Sequence[Any] = ()) -> Snapshot:
         """Remember every value, to find and undo what a capture changes."""
         values: list[Any] = []
         for step in self.steps:
-            values.append(step.place.read(values[step.parent] if step.parent >= 0 else None))
+            values.append(step.place.read(values[step.parent] if step.parent >= 0 else leaves))
         contents = {id(v): (v, v.copy()) for v in values if isinstance(v, (list, dict, set))}
-        return Snapshot(self.steps, values, list(contents.values()))
+        return Snapshot(self.steps, leaves, values, list(contents.values()))
 
 
 @dataclass(slots=True)
@@ -95,6 +98,7 @@ class Snapshot:
     """The values of a watch at one moment."""
 
     steps: list[Step]
+    leaves: Sequence[Any]
     values: list[Any]
     contents: list[tuple[Any, Any]]
 
@@ -105,7 +109,7 @@ class Snapshot:
                 return [self._path_of(container)]
         paths = []
         for i, step in enumerate(self.steps):
-            now = step.place.read(self.values[step.parent] if step.parent >= 0 else None)
+            now = step.place.read(self.values[step.parent] if step.parent >= 0 else self.leaves)
             if now is not self.values[i] and (step.kind == "array" or not step.check(now)):
                 paths.append(step.path)
         return paths
@@ -122,7 +126,7 @@ class Snapshot:
                 container.clear()
                 container.update(before)
         for i, step in enumerate(self.steps):
-            parent = self.values[step.parent] if step.parent >= 0 else None
+            parent = self.values[step.parent] if step.parent >= 0 else self.leaves
             if step.place.read(parent) is not self.values[i]:
                 step.place.write(parent, self.values[i])
 
@@ -133,6 +137,12 @@ class Snapshot:
 def is_true(now: Any) -> bool:
     """Accept True."""
     return now is True
+
+
+def same_type(value: Any) -> Check:
+    """Accept an object of the same class; what the code names of it has steps of its own."""
+    kind = type(value)
+    return lambda now: type(now) is kind
 
 
 def same_object(value: Any) -> Check:

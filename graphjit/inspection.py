@@ -164,7 +164,7 @@ def explain_call(reader: ArgumentReader, cache: Cache, call: Call) -> Explanatio
         return Explanation(False, (), None, refusal)
     lines, entry = best
     if not lines:
-        changed = entry.watch.first_change()
+        changed = entry.watch.first_change(call.leaves)
         lines = [f"{changed}: is not what it was"] if changed else ["memory is shared differently"]
     return Explanation(False, tuple(lines), entry.signature, refusal)
 

@@ -151,7 +151,7 @@ class CupyAdapter:
                     cupy.linalg.eigh(cupy.eye(2, dtype=cupy.float32))
             if "cupy_backends.cuda.libs.curand" in loaded and not isinstance(error, HostReadError):
                 with contextlib.suppress(RuntimeError):
-                    cupy.random.RandomState(0)
+                    cupy.random.RandomState(0).random_sample(1)
 
     def libraries_in_use(self, modules: frozenset[str]) -> list[Any]:
         """Keep cuFFT's plans: a plan takes its kernels along when it leaves CuPy's cache."""

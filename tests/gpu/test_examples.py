@@ -34,7 +34,7 @@ def test_an_example(path):
         text=True,
         check=False,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
     )
     assert done.returncode == 0, done.stderr
     assert "times as fast" in done.stdout

@@ -584,7 +584,10 @@ def test_library_work_that_leaves_the_capture():
         text=True,
         check=False,
         timeout=120,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]),
+        },
     )
     assert done.returncode == 0, done.stderr
 

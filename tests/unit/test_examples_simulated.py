@@ -16,7 +16,11 @@ def test_the_quick_start_runs_on_the_simulated_device():
         text=True,
         check=False,
         timeout=120,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": str(ROOT)},
+        env={
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+        },
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("running on the simulated device")

@@ -1,0 +1,86 @@
+"""Which of the user's code runs during the eager call, and the names that it mentions.
+
+Input: a call in this thread. Output: ``RanCode``: code objects with their globals.
+Source: sys.setprofile, dis.
+"""
+
+from __future__ import annotations
+
+import dis
+import gc
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+OWN_MODULES = frozenset({"graphjit", "wrapt", "optree"})
+STDLIB_MODULES = frozenset(sys.stdlib_module_names - {"__main__"})
+
+
+def top_module(module: object) -> str:
+    """Return the top-level name of a module's name."""
+    return str(module).partition(".")[0]
+
+
+@dataclass(slots=True)
+class RanCode:
+    """The user's code objects that ran, and the globals that each of them saw."""
+
+    codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
+    library_modules: set[str] = field(default_factory=set)
+    """Modules of the array library whose code ran."""
+
+    def names(self) -> frozenset[str]:
+        """Return every name by which the code may reach an attribute."""
+        return frozenset(name for code in self.codes for name in _attribute_names(code))
+
+
+def _attribute_names(code: types.CodeType) -> Iterator[str]:
+    """Yield the names that code mentions, and its strings: ``getattr(self, "bias", None)``."""
+    yield from code.co_names
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _attribute_names(const)
+        elif isinstance(const, str) and const.isidentifier():
+            yield const
+
+
+def global_names(code: types.CodeType) -> Iterator[str]:
+    """Yield the names that code looks up in its module."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from global_names(const)
+
+
+@contextmanager
+def watch_code(library_modules: frozenset[str]) -> Iterator[RanCode]:
+    """Collect the user's code that runs in this thread; a profiler in place goes on."""
+    ran = RanCode()
+    before = sys.getprofile()
+    skipped = library_modules | STDLIB_MODULES | OWN_MODULES
+
+    def profile(frame: types.FrameType, event: Any, arg: Any) -> None:
+        if event == "call" and frame.f_code not in ran.codes:
+            module = frame.f_globals.get("__name__")
+            if top_module(module) in library_modules:
+                ran.library_modules.add(str(module))
+            elif top_module(module) not in skipped:
+                ran.codes[frame.f_code] = frame.f_globals
+        if before is not None:
+            before(frame, event, arg)
+
+    # A collection would run finalisers and callbacks of others, whose code is not the function's.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    sys.setprofile(profile)
+    try:
+        yield ran
+    finally:
+        sys.setprofile(before)
+        if was_enabled:
+            gc.enable()
