@@ -5,7 +5,19 @@ Input: addresses and ``ArraySpec``s. Output: groups as (index, leader, byte offs
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from graphjit._adapters.interface import ArraySpec
+
+
+def are_apart(ptrs: list[int], specs: list[ArraySpec]) -> bool:
+    """Say whether no two arrays share memory: the case of nearly every call."""
+    spans = sorted(
+        (ptr + spec.low, ptr + spec.high)
+        for ptr, spec in zip(ptrs, specs, strict=True)
+        if spec.high > spec.low
+    )
+    return all(left[1] <= right[0] for left, right in pairwise(spans))
 
 
 def alias_pattern(ptrs: list[int], specs: list[ArraySpec]) -> tuple[tuple[int, int, int], ...]:

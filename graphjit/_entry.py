@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from graphjit._adapters.interface import Adapter, ArraySpec, Memory
-from graphjit._aliasing import alias_pattern
+from graphjit._aliasing import alias_pattern, are_apart
 from graphjit._arguments import Call
 from graphjit._executable import Executable
 from graphjit._externals import External
@@ -75,9 +75,11 @@ class CacheEntry:
             if implicit:
                 arrays = arrays + implicit
                 ptrs = ptrs + [self.adapter.device_ptr(a) for a in implicit]
-        if len(ptrs) > 1 and alias_pattern(ptrs, self.specs) != self.aliasing:
-            return None
-        return arrays
+        if len(ptrs) < 2:
+            return arrays
+        if self.aliasing:
+            return arrays if alias_pattern(ptrs, self.specs) == self.aliasing else None
+        return arrays if are_apart(ptrs, self.specs) else None
 
     def launch(self, arrays: Sequence[Any]) -> Any:
         """Launch the graph on the caller's current stream; return the outputs.

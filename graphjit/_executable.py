@@ -30,7 +30,7 @@ from graphjit._nodes import (
 from graphjit._relocation import RelocationPlan
 from graphjit.errors import PatchError
 
-HOST_PATCH_MAX_NODES = 6
+HOST_PATCH_MAX_NODES = 4
 """Up to this many touched nodes the host patch is faster: about 0.2 us a node against the
 launch of one more kernel and its dependency, 2.4 us end to end, on an H200."""
 _PATCH_BLOCK = 128

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, overload
 import wrapt
 
 from graphjit._cache import CacheInfo
-from graphjit._hit import MISS
+from graphjit._hit import call_graphed
 from graphjit._options import Options
 from graphjit._state import State
 from graphjit.errors import GraphjitError
@@ -101,15 +101,10 @@ class GraphedFunction(_Common, wrapt.FunctionWrapper[..., Any]):
     def __init__(self, wrapped: Callable[..., Any], options: Options) -> None:
         super().__init__(wrapped, lambda *_: None)
         self._self_state = State(wrapped, options)
-        self._self_fast = self._self_state.fast.call
+        self._self_fast = self._self_state.fast
         _graphed_functions.add(self)
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs:
-            result = self._self_fast(args)
-            if result is not MISS:
-                return result
-        return self._self_state.run(args, kwargs)
+    __call__ = call_graphed  # the compiled hit first, then ``State.run``
 
     def __hash__(self) -> int:
         return id(self)

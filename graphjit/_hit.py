@@ -12,14 +12,38 @@ from typing import TYPE_CHECKING, Any
 
 IS_COMPILED = False
 if TYPE_CHECKING or os.environ.get("GRAPHJIT_PURE_PYTHON", "") not in ("", "0"):
-    from graphjit._hit_python import MISS, Clock, FastHits, HitCounts, Lock, NativeLibrary
+    from graphjit._hit_python import (
+        MISS,
+        Clock,
+        FastHits,
+        HitCounts,
+        Lock,
+        NativeLibrary,
+        call_graphed,
+    )
 else:
     try:
-        from graphjit._hit_cython import MISS, Clock, FastHits, HitCounts, Lock, NativeLibrary
+        from graphjit._hit_cython import (
+            MISS,
+            Clock,
+            FastHits,
+            HitCounts,
+            Lock,
+            NativeLibrary,
+            call_graphed,
+        )
 
         IS_COMPILED = True
     except ImportError:  # the extension is optional: no C compiler at install time
-        from graphjit._hit_python import MISS, Clock, FastHits, HitCounts, Lock, NativeLibrary
+        from graphjit._hit_python import (
+            MISS,
+            Clock,
+            FastHits,
+            HitCounts,
+            Lock,
+            NativeLibrary,
+            call_graphed,
+        )
 
 __all__ = [
     "IS_COMPILED",
@@ -30,6 +54,7 @@ __all__ = [
     "HitPlan",
     "Lock",
     "NativeLibrary",
+    "call_graphed",
 ]
 
 

@@ -97,7 +97,7 @@ cdef class Lock:
 
 
 cdef enum:
-    READ_CELL, READ_GLOBAL, READ_ATTRIBUTE, READ_OTHER
+    READ_CELL, READ_GLOBAL, READ_ATTRIBUTE, READ_ABSENT, READ_OTHER
     CHECK_VALUE, CHECK_OBJECT, CHECK_ARRAY, CHECK_CONTENT
 
 
@@ -118,6 +118,8 @@ cdef class NativeStep:
             self.op, self.key, self.place = READ_GLOBAL, place.name, place.namespace
         elif isinstance(place, _places.Attribute):
             self.op, self.key = READ_ATTRIBUTE, place.name
+        elif isinstance(place, _places.AbsentGlobals):
+            self.op, self.key, self.place = READ_ABSENT, place.names, place.namespace
         kinds = {"value": CHECK_VALUE, "object": CHECK_OBJECT, "array": CHECK_ARRAY}
         self.kind = kinds.get(step.kind, CHECK_CONTENT)
 
@@ -127,6 +129,11 @@ cdef class NativeStep:
             found = PyCell_GET(self.key)
         elif self.op == READ_GLOBAL:
             found = PyDict_GetItem(self.place, self.key)
+        elif self.op == READ_ABSENT:
+            for name in <tuple>self.key:
+                if name in <dict>self.place:
+                    return False
+            return True
         elif self.op == READ_ATTRIBUTE:
             return getattr(parent, self.key, _places.MISSING)
         else:
@@ -420,7 +427,7 @@ cdef class FastHits:
         self.last_found = None
         return entry
 
-    def call(self, tuple args):
+    cpdef object call(self, tuple args):
         """Serve a call, or return MISS."""
         cdef char[MAX_KEY] key
         cdef uint64_t[MAX_ARRAYS] ptrs
@@ -490,6 +497,17 @@ cdef class FastHits:
             n_arrays += 1
             arrays.append(array)
         return arrays
+
+
+def call_graphed(self, /, *args, **kwargs):
+    """Call a graphed function: the ``__call__`` of ``GraphedFunction``."""
+    cdef FastHits fast
+    if not kwargs:
+        fast = self._self_fast
+        result = fast.call(args)
+        if result is not MISS:
+            return result
+    return self._self_state.run(args, kwargs)
 
 
 cdef Py_ssize_t write_key(

@@ -63,5 +63,10 @@ class FastHits:
         return MISS
 
 
+def call_graphed(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Call a graphed function: the ``__call__`` of ``GraphedFunction``."""
+    return self._self_state.run(args, kwargs)
+
+
 def NativeLibrary(*_: Any) -> None:  # noqa: N802 - the class of the compiled twin
     """Return None: there is no native library."""

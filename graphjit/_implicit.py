@@ -14,6 +14,7 @@ graph's own addresses give it away and the capture is refused.
 from __future__ import annotations
 
 import array
+import builtins
 import collections
 import functools
 import types
@@ -181,7 +182,13 @@ class _Walker:
 
     def walk_globals(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         """Walk the globals that a piece of code mentions."""
-        for name in dict.fromkeys(global_names(code)):
+        names = dict.fromkeys(global_names(code))
+        builtin = tuple(n for n in names if n not in namespace and hasattr(builtins, n))
+        if builtin and self._is_new(("builtins", id(namespace), builtin)):
+            hidden = places.AbsentGlobals(namespace, builtin)
+            path = f"{', '.join(builtin)} in {namespace.get('__name__', 'a module')}"
+            self._add(-1, hidden, watch.is_true, path, "value")
+        for name in names:
             if self._is_new(("global", id(namespace), name)):
                 place = places.Global(namespace, name)
                 self.walk(-1, place, name, place.read(None))

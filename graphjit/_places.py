@@ -111,6 +111,20 @@ class AbsentNames:
 
 
 @dataclass(frozen=True, slots=True)
+class AbsentGlobals:
+    """Builtins that a module does not hide: True as long as it has no such names of its own."""
+
+    namespace: dict[str, Any]
+    names: tuple[str, ...]
+
+    def read(self, parent: Any) -> Any:
+        return not any(name in self.namespace for name in self.names)
+
+    def write(self, parent: Any, value: Any) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
 class Argument:
     """An argument of the call that is an object, by its index among the leaves of the call."""
 
