@@ -27,3 +27,10 @@ def leave_nothing_behind():
 def patch(request):
     """Both ways of writing addresses into a graph."""
     return request.param
+
+
+def pytest_make_parametrize_id(val, argname):
+    """Name a lambda by its line: ids have to differ."""
+    if getattr(val, "__name__", "") == "<lambda>":
+        return f"{argname}-line-{val.__code__.co_firstlineno}"
+    return None

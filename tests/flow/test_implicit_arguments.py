@@ -1,0 +1,423 @@
+"""What a function reaches without being given it is seen when it changes, or refused."""
+
+import argparse
+import collections
+import types
+
+import numpy as np
+import pytest
+from helpers.flow_checks import agrees, normal, same_bits
+
+import graphjit
+from graphjit import graphed
+from graphjit.testing import simulated as xp
+
+weight = None
+scale = 2.0
+
+
+def scaled_by_seven(x):
+    return x * 7
+
+
+class Base:
+    factor = 2.0
+
+    def shift(self, x):
+        return x + 1
+
+
+class Model(Base):
+    def __init__(self):
+        self.w = normal(8, 8)
+        self.layers = [normal(8, 8), normal(8, 8)]
+        self.biases = {"a": normal(8), "b": normal(8)}
+        self.part = types.SimpleNamespace(w=normal(8))
+        self.host = np.arange(8.0)
+        self.flag = False
+
+    def plain(self, x):
+        for layer in self.layers:
+            x = x @ layer
+        for key in self.biases:
+            x = x + self.biases[key]
+        if self.flag:
+            x = -x
+        x = self.shift(x) + xp.asarray(self.host)
+        return (x @ self.w) * self.factor + self.part.w
+
+
+def replace_weight(model):
+    model.w = normal(8, 8)
+
+
+def replace_layer(model):
+    model.layers[1] = normal(8, 8)
+
+
+def replace_list(model):
+    model.layers = [normal(8, 8), normal(8, 8)]
+
+
+def append_layer(model):
+    model.layers.append(normal(8, 8))
+
+
+def replace_dictionary_item(model):
+    model.biases["b"] = normal(8)
+
+
+def remove_dictionary_item(model):
+    del model.biases["a"]
+
+
+def reorder_dictionary(model):
+    model.biases = dict(reversed(model.biases.items()))
+
+
+def replace_part(model):
+    model.part = types.SimpleNamespace(w=normal(8))
+
+
+def replace_array_of_part(model):
+    model.part.w = normal(8)
+
+
+def write_into_weight(model):
+    model.w[...] = 3
+
+
+def shadow_class_attribute(model):
+    model.factor = 5.0
+
+
+def shadow_method(model):
+    model.shift = lambda x: x * 3
+
+
+def change_dtype(model):
+    model.w = normal(8, 8).astype(np.float32)
+
+
+def change_host_array(model):
+    model.host[3] = 77.0
+
+
+def set_flag(model):
+    model.flag = True
+
+
+CHANGES = [
+    replace_weight,
+    replace_layer,
+    replace_list,
+    append_layer,
+    replace_dictionary_item,
+    remove_dictionary_item,
+    reorder_dictionary,
+    replace_part,
+    replace_array_of_part,
+    write_into_weight,
+    shadow_class_attribute,
+    shadow_method,
+    change_dtype,
+    change_host_array,
+    set_flag,
+]
+
+
+@pytest.mark.parametrize("how", ["method", "argument", "closure"])
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_changed_attribute_is_seen(change, how):
+    """Whatever changes in an object that a function uses is used by the next call."""
+    model, x = Model(), normal(8, 8)
+    if how == "closure":
+        fn = graphed(lambda x: model.plain(x))
+    else:
+        of_object = graphed(Model.plain)
+        fn = (lambda x: of_object(model, x)) if how == "argument" else of_object.__get__(model)
+    for _ in range(2):
+        assert same_bits(fn(x), model.plain(x))
+    kept = model.w, list(model.layers)  # so that a stale address shows as a wrong number
+    change(model)
+    for _ in range(2):
+        assert same_bits(fn(x), model.plain(x))
+    assert len(kept) == 2
+
+
+def test_a_replaced_weight_needs_no_new_capture():
+    """An array of the same kind in the same attribute is re-pointed like an argument."""
+    model = Model()
+    fn = graphed(Model.plain)
+    for _ in range(5):
+        model.w = normal(8, 8)
+        model.layers[0] = normal(8, 8)
+        assert agrees(fn, Model.plain, model, normal(8, 8))
+    assert fn.cache_info()[:2] == (4, 1)
+    paths = fn.cache_entries()[0].implicit
+    assert {"self.w", "self.layers[0]", "self.biases['a']", "self.part.w"} <= set(paths)
+
+
+@pytest.mark.parametrize("owner", [Model, Base])
+def test_a_changed_class_attribute_is_seen(monkeypatch, owner):
+    """A number and a method that a class gives its instances are read anew."""
+    model, x = Model(), normal(8, 8)
+    fn = graphed(Model.plain)
+    for factor in (2.0, 3.0, 2.0):
+        monkeypatch.setattr(owner, "factor", factor, raising=False)
+        assert same_bits(fn(model, x), model.plain(x))
+    monkeypatch.setattr(owner, "shift", lambda self, x: x * 9, raising=False)
+    assert same_bits(fn(model, x), model.plain(x))
+
+
+def test_two_instances_do_not_share():
+    """A graphed method uses the arrays of the instance that it is called on."""
+    models = [Model(), Model()]
+    fn = graphed(Model.plain)
+    for _ in range(3):
+        for model in models:
+            x = normal(8, 8)
+            assert same_bits(fn(model, x), model.plain(x))
+
+
+def test_a_replaced_global_is_seen(monkeypatch):
+    """A global array and a global number are read anew at each call."""
+
+    def fn(x):
+        return x * weight * scale
+
+    graphed_fn = graphed(fn)
+    kept = []
+    for k in range(6):
+        kept.append(normal(8))
+        monkeypatch.setitem(globals(), "weight", kept[-1])
+        monkeypatch.setitem(globals(), "scale", 1.0 + k // 3)
+        assert agrees(graphed_fn, fn, normal(8))
+    assert graphed_fn.cache_info()[:2] == (4, 2)
+
+
+def test_a_global_that_hides_a_builtin_is_seen(monkeypatch):
+    """A name that was a builtin at the first call may become a global of the module."""
+
+    def fn(x):
+        return x * abs(-2)
+
+    graphed_fn = graphed(fn)
+    assert same_bits(graphed_fn(xp.ones(2)), xp.full(2, 2.0))
+    monkeypatch.setitem(globals(), "abs", lambda value: 5)
+    assert same_bits(graphed_fn(xp.ones(2)), xp.full(2, 5.0))
+
+
+def test_a_replaced_closure_variable_is_seen():
+    """An array, a number and a NumPy array of an enclosing function are read anew."""
+    w, factor, table = normal(6), 2, np.arange(6.0)
+
+    def fn(x):
+        return (x + w) * factor + xp.asarray(table)
+
+    graphed_fn = graphed(fn)
+    kept = [w]
+    for k in range(8):
+        w = normal(6)
+        kept.append(w)
+        factor = 2 + k // 4
+        if k == 6:
+            table[2] = 50  # in place: the same object
+        assert agrees(graphed_fn, fn, normal(6))
+    assert graphed_fn.cache_info().misses == 3
+
+
+def test_a_closure_variable_that_is_freed():
+    """A function whose closure variable was deleted fails as the plain one does."""
+    w = normal(6)
+
+    def fn(x):
+        return x + w
+
+    graphed_fn = graphed(fn)
+
+    def forget():
+        nonlocal w
+        del w
+
+    graphed_fn(normal(6))
+    graphed_fn(normal(6))
+    forget()
+    with pytest.raises(NameError, match="w"):
+        graphed_fn(normal(6))
+
+
+def test_defaults_that_are_replaced():
+    """A default that is an array, of the function or of a helper, is read anew."""
+
+    def helper(x, w=normal(4)):  # noqa: B008 - the default is the subject
+        return x + w
+
+    def fn(x):
+        return helper(x)
+
+    graphed_fn = graphed(fn)
+    for _ in range(4):
+        assert agrees(graphed_fn, fn, normal(4))
+        helper.__defaults__ = (normal(4),)
+
+
+def test_a_helper_that_is_replaced():
+    """A function that the function calls may be replaced by another."""
+    helper = xp.sin
+
+    def fn(x):
+        return helper(x) * 2
+
+    graphed_fn = graphed(fn)
+    for replacement in (xp.sin, scaled_by_seven, xp.cos, scaled_by_seven):
+        helper = replacement
+        for _ in range(2):
+            assert agrees(graphed_fn, fn, normal(6))
+
+
+HOLDERS = {
+    "SimpleNamespace": lambda: types.SimpleNamespace(value=2.0),
+    "argparse": lambda: argparse.Namespace(value=2.0),
+    "object": lambda: type("Plain", (), {"value": 2.0})(),
+    "class": lambda: type("Plain", (), {"value": 2.0}),
+    "slots": lambda: type("Slots", (), {"__slots__": ("value",)})(),
+    "module": lambda: types.ModuleType("settings_of_a_program"),
+}
+
+
+@pytest.mark.parametrize("kind", HOLDERS)
+def test_a_number_in_an_object_of_any_type(kind):
+    """A number in a namespace, a module, a class or an object is read anew at each call."""
+    holder = HOLDERS[kind]()
+
+    def fn(x):
+        return x * holder.value
+
+    graphed_fn = graphed(fn)
+    for value in (2.0, 2.0, 3.0, 3.0):
+        holder.value = value
+        assert agrees(graphed_fn, fn, normal(5))
+    assert graphed_fn.cache_info().hits == 2
+
+
+CONTAINERS = {
+    "list": lambda: [1.0] * 3,
+    "dict": lambda: dict.fromkeys(range(3), 1.0),
+    "large list": lambda: [1.0] * 5000,
+    "large dict": lambda: dict.fromkeys(range(5000), 1.0),
+    "deque": lambda: collections.deque([1.0] * 3),
+    "OrderedDict": lambda: collections.OrderedDict.fromkeys(range(3), 1.0),
+    "defaultdict": lambda: collections.defaultdict(float, dict.fromkeys(range(3), 1.0)),
+    "UserList": lambda: collections.UserList([1.0] * 3),
+    "numpy": lambda: np.ones(3),
+    "bytearray": lambda: bytearray(b"\1\1\1"),
+    "nested": lambda: collections.ChainMap({0: 1.0}),
+}
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_a_number_in_a_container_of_any_type(kind):
+    """A number in a container is read anew at each call."""
+    holder = CONTAINERS[kind]()
+
+    def fn(x):
+        return x * holder[0]
+
+    graphed_fn = graphed(fn)
+    for value in (1, 1, 3, 3):
+        holder[0] = value
+        assert agrees(graphed_fn, fn, normal(5))
+
+
+def test_a_set_in_a_closure():
+    """A set that gains a member is seen."""
+    switches = {"a"}
+
+    def fn(x):
+        return x * 2 if "b" in switches else x * 3
+
+    graphed_fn = graphed(fn)
+    for k in range(4):
+        if k == 2:
+            switches.add("b")
+        assert agrees(graphed_fn, fn, normal(5))
+
+
+def test_getattr_with_a_constant_name():
+    """An attribute reached by getattr with a constant name, or absent at first, is read anew."""
+
+    class Holder:
+        pass
+
+    holder = Holder()
+
+    def fn(x):
+        bias = getattr(holder, "bias", None)
+        return x if bias is None else x + bias
+
+    graphed_fn = graphed(fn)
+    for bias in (None, None, normal(5), normal(5), normal(5), None):
+        if bias is not None:
+            holder.bias = bias
+        elif hasattr(holder, "bias"):
+            del holder.bias
+        assert agrees(graphed_fn, fn, normal(5))
+
+
+def test_getattr_with_a_computed_name():
+    """An array reached by a name that the code does not spell is read anew at each call."""
+    holder = types.SimpleNamespace(part=Model())
+    vars(holder.part).clear()
+    holder.part.w0 = normal(5)
+
+    def fn(x, k):
+        return x + getattr(next(iter(vars(holder).values())), f"w{k}")
+
+    graphed_fn = graphed(fn)
+    kept = []
+    for _ in range(4):
+        kept.append(holder.part.w0)
+        assert agrees(graphed_fn, fn, normal(5), 0)
+        holder.part.w0 = normal(5)
+
+
+def test_an_array_that_cannot_be_seen_is_refused():
+    """An array that no name leads to is found by its address, and the error says so."""
+    hidden = iter([normal(5)] * 2)
+    with pytest.raises(graphjit.AnalysisError, match="no argument"):
+        graphed(lambda x: x + next(hidden))(normal(5))
+
+
+def test_an_unseen_array_behind_a_watched_one_is_refused():
+    """An unseen array that begins where a watched one ends is not taken for a part of it."""
+    base = normal(256)
+    seen = base[:128]
+    hidden = iter([base[128:]] * 2)
+    with pytest.raises(graphjit.AnalysisError):
+        graphed(lambda x: x + seen + next(hidden))(normal(128))
+
+
+def test_an_implicit_array_without_elements():
+    """An empty array in a closure may be used, and a view of it returned."""
+    empty = xp.empty(0)
+
+    def fn(x):
+        return xp.concatenate([x, empty]), empty[:0]
+
+    graphed_fn = graphed(fn)
+    for _ in range(3):
+        assert agrees(graphed_fn, fn, normal(5))
+    assert graphed_fn.cache_info().hits == 2
+
+
+def test_implicit_arrays_are_no_captures_of_their_own():
+    """A watched array of another shape is captured anew; the old one is a hit again."""
+    held = normal(4)
+    fn = graphed(lambda x: x + held)
+    first, second = normal(4), normal(1)
+    for w in (first, second, first, second):
+        held = w
+        x = normal(4)
+        assert same_bits(fn(x), x + held)
+    assert fn.cache_info()[:2] == (2, 2)
