@@ -168,7 +168,6 @@ class SimulatedDriver(SimulatedRuntime):
         self._check_stream(stream, "cuGraphUpload")
         self._refuse_on_captured(stream, "cuGraphUpload")
         self.counts["uploads"] += 1
-        graph_exec.needs_upload = False
 
     def graph_launch(self, graph_exec: Any, stream: int) -> None:
         _check_exec(graph_exec, "cuGraphLaunch")

@@ -118,7 +118,6 @@ class SimulatedGraphExec:
             )
         _refuse_unmapped(graph, memory)
         self.graph = graph
-        self.needs_upload = is_updatable
         self.is_destroyed = False
         self._memory = memory
         self._order = order
@@ -151,8 +150,6 @@ class SimulatedGraphExec:
 
     def run(self) -> None:
         """Execute every node, in a random order among those that the edges allow."""
-        if self.needs_upload:
-            raise failure("cuGraphLaunch", "INVALID_VALUE", "not uploaded")
         updatable = {
             n.device_handle: self._params[n].buffer for n in self._nodes if n.device_handle
         }
