@@ -226,6 +226,8 @@ class _Walker:
         for base in kind.__mro__[:-1]:
             if top_module(base.__module__) in self._library or not self._is_new(("class", base)):
                 continue
+            absent = places.AbsentNames(self.names - vars(base).keys(), base)
+            self._add(-1, absent, watch.is_true, f"the attributes of {base.__qualname__}")
             for name in list(vars(base)):
                 if name == "__call__" or (name in self.names and not name.startswith("__")):
                     place = places.ClassAttribute(base, name)

@@ -96,15 +96,17 @@ class ClassAttribute:
 
 @dataclass(frozen=True, slots=True)
 class AbsentNames:
-    """Names that an object does not have by itself: True as long as it has none of them.
+    """Names that an object, or ``owner``, does not have by itself: True as long as it has none.
 
     A name that appears later can hide what was found elsewhere, in the class of the object.
     """
 
     names: frozenset[str]
+    owner: Any = None
 
     def read(self, parent: Any) -> Any:
-        return self.names.isdisjoint(getattr(parent, "__dict__", ()))
+        holder = parent if self.owner is None else self.owner
+        return self.names.isdisjoint(getattr(holder, "__dict__", ()))
 
     def write(self, parent: Any, value: Any) -> None:
         pass

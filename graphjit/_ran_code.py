@@ -48,9 +48,9 @@ def _attribute_names(code: types.CodeType) -> Iterator[str]:
 
 
 def global_names(code: types.CodeType) -> Iterator[str]:
-    """Yield the names that code looks up in its module."""
+    """Yield the names that code looks up, or assigns, in its module."""
     for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
             yield instruction.argval
     for const in code.co_consts:
         if isinstance(const, types.CodeType):

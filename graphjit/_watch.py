@@ -6,6 +6,7 @@ Output: on every call the implicit arrays as they are now, or the path that has 
 
 from __future__ import annotations
 
+import collections
 import enum
 import operator
 from collections.abc import Callable, Hashable, Sequence
@@ -32,6 +33,7 @@ VALUE_TYPES: tuple[type, ...] = (
     range,
 )
 """Types whose values are compared, and returned, as they are."""
+_CHANGEABLE = (list, dict, set, collections.deque)
 Check = Callable[[Any], bool]
 
 
@@ -89,7 +91,7 @@ class Watch:
         values: list[Any] = []
         for step in self.steps:
             values.append(step.place.read(values[step.parent] if step.parent >= 0 else leaves))
-        contents = {id(v): (v, v.copy()) for v in values if isinstance(v, (list, dict, set))}
+        contents = {id(v): (v, v.copy()) for v in values if isinstance(v, _CHANGEABLE)}
         return Snapshot(self.steps, leaves, values, list(contents.values()))
 
 
@@ -120,11 +122,9 @@ class Snapshot:
     def restore(self) -> None:
         """Put every value back."""
         for container, before in self.contents:
-            if isinstance(container, list):
-                container[:] = before
-            else:
-                container.clear()
-                container.update(before)
+            container.clear()
+            add = container.update if isinstance(container, (dict, set)) else container.extend
+            add(before)
         for i, step in enumerate(self.steps):
             parent = self.values[step.parent] if step.parent >= 0 else self.leaves
             if step.place.read(parent) is not self.values[i]:
