@@ -28,9 +28,7 @@ from graphjit._executable import Executable, instantiate
 from graphjit._externals import find_externals
 from graphjit._outputs import OutputPlan, plan_outputs
 from graphjit._regions import ALIGNMENT
-from graphjit._relocation import (
-    find_relocations,
-)
+from graphjit._relocation import find_relocations
 from graphjit._replace import replace_copies_and_fills
 from graphjit._setup import Setup, Slots
 from graphjit._signature import Signature

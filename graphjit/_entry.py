@@ -19,9 +19,7 @@ from graphjit._executable import Executable
 from graphjit._externals import External
 from graphjit._hit import MISS, HitCounts, HitPlan
 from graphjit._outputs import OutputPlan
-from graphjit._relocation import (
-    RelocationPlan,
-)
+from graphjit._relocation import RelocationPlan
 from graphjit._signature import Signature
 from graphjit._watch import Watch
 

@@ -1,7 +1,7 @@
 """The decorator: a function that is captured once per signature and launched afterwards.
 
 Input: any callable that launches GPU work. Output: a callable that returns what it returns.
-``GraphedFunction._run`` is the whole story of a call, top to bottom.
+``State.run`` is the whole story of a call, top to bottom.
 Raises: what the function raises; ``SignatureError`` before anything is launched;
 ``CaptureError`` and ``AnalysisError`` when a function cannot be captured.
 """

@@ -9,6 +9,7 @@ Source: cuMemAddressReserve (CUDA 10.2).
 
 from __future__ import annotations
 
+import heapq
 import threading
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -170,20 +171,19 @@ def plan_scratch(blocks: list[Lifetime], *, reuse: bool) -> tuple[list[int], int
         Size of the scratch block.
     """
     free: list[tuple[int, int]] = []  # (byte_offset, nbytes), ascending
-    in_use: list[tuple[int, int, int]] = []  # (freed, byte_offset, nbytes)
+    in_use: list[tuple[int, int, int]] = []  # (freed, byte_offset, nbytes), a heap
     byte_offsets: list[int] = []
     top = 0
     for block in blocks:
         nbytes = max(-(-block.nbytes // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
-        if reuse:
-            for ended in [b for b in in_use if b[0] < block.born]:
-                in_use.remove(ended)
-                _give_back(free, ended[1], ended[2])
+        while reuse and in_use and in_use[0][0] < block.born:
+            _, byte_offset, ended_nbytes = heapq.heappop(in_use)
+            _give_back(free, byte_offset, ended_nbytes)
         place = _take(free, nbytes)
         if place is None:
             place, top = _extend(free, top, nbytes)
         byte_offsets.append(place)
-        in_use.append((block.freed, place, nbytes))
+        heapq.heappush(in_use, (block.freed, place, nbytes))
     return byte_offsets, top
 
 

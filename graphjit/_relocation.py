@@ -13,10 +13,19 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from graphjit._nodes import CapturedGraph, KernelNode
 from graphjit._regions import RANGE_NBYTES, Regions
 from graphjit.errors import AmbiguousPointerError
+
+_LOWEST_ADDRESS, _HIGHEST_ADDRESS = 1 << 32, 1 << 49
+_AMBIGUOUS = (
+    "parameter {param_index} of kernel {kernel} (node {node}) holds 0x{word:x} at byte {at}: at "
+    "the end of an array or near it, but outside. It may be an address of that array, or of one "
+    "that is no argument and was reached by a computed name; graphjit does not guess. Pass such "
+    "arrays as arguments, or run the function uncaptured."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,36 +149,52 @@ def find_relocations(
     return RelocationPlan(tuple(relocations), tuple(words), tuple(candidates))
 
 
-def _node_relocations(index: int, node: KernelNode, addresses: AddressMap) -> Iterator[Relocation]:
-    """Search each parameter by itself: an address never spans two of them."""
-    for param_index, (offset, size) in enumerate(node.param_layout):
-        for at, word in addresses.words(node.params, offset, offset + size):
-            found = addresses.find(word)
-            if found is None:
-                continue
-            target, inside = found
-            if not inside and ((at - offset) % 8 or not addresses.regions.range.holds(word)):
-                raise AmbiguousPointerError(
-                    f"parameter {param_index} of kernel {node.name} (node {index}) holds "
-                    f"0x{word:x} at byte {at - offset}: at the end of an array or near it, but "
-                    f"outside. It may be an address of that array, or of one that is no argument "
-                    f"and was reached by a computed name; graphjit does not guess. Pass such "
-                    f"arrays as arguments, or run the function uncaptured."
-                )
-            yield Relocation(index, at, target.slot, target.delta)
+@cache
+def _starts(layout: tuple[tuple[int, int], ...]) -> list[int]:
+    return [offset for offset, _ in layout]
 
 
-def _other_words(node: KernelNode, known: set[int]) -> Iterator[int]:
-    """Yield words that can be addresses of memory outside the capture.
+@cache
+def _address_offsets(layout: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    """Return the offsets at which an address of memory outside the capture may be.
 
     In small structs only the first word counts: what follows is sizes and, in CuPy's, bytes
     that were never written and can hold anything.
     """
-    for offset, size in node.param_layout:
-        end = offset + size if size >= 256 else offset + 8
-        for at in range(offset, min(end, offset + size) - 7, 8):
-            word = int.from_bytes(node.params[at : at + 8], "little")
-            if at not in known and (1 << 32) <= word < (1 << 49):
+    return tuple(
+        at
+        for offset, size in layout
+        for at in range(offset, offset + (size if size >= 256 else min(size, 8)) - 7, 8)
+    )
+
+
+def _node_relocations(index: int, node: KernelNode, addresses: AddressMap) -> Iterator[Relocation]:
+    """Search the parameters; an address never spans two of them."""
+    layout = node.param_layout
+    starts = _starts(layout)
+    for at, word in addresses.words(node.params, 0, len(node.params)):
+        param_index = bisect_right(starts, at) - 1
+        offset, size = layout[param_index]
+        found = addresses.find(word) if at + 8 <= offset + size else None
+        if found is None:
+            continue
+        target, inside = found
+        if not inside and ((at - offset) % 8 or not addresses.regions.range.holds(word)):
+            raise AmbiguousPointerError(
+                _AMBIGUOUS.format(
+                    param_index=param_index, kernel=node.name, node=index, word=word, at=at - offset
+                )
+            )
+        yield Relocation(index, at, target.slot, target.delta)
+
+
+def _other_words(node: KernelNode, known: set[int]) -> Iterator[int]:
+    """Yield words that can be addresses of memory outside the capture."""
+    params = node.params
+    for at in _address_offsets(node.param_layout):
+        if at not in known:
+            word = int.from_bytes(params[at : at + 8], "little")
+            if _LOWEST_ADDRESS <= word < _HIGHEST_ADDRESS:
                 yield word
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from functools import cache
+from struct import pack
 from typing import Any
 
 from cuda.bindings import driver as cu
@@ -30,18 +32,23 @@ _ENTRY_POINTS = {
 _DEVICE_UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
 
 
+@cache
+def _updatable() -> Any:
+    value = cu.CUkernelNodeAttrValue()
+    value.deviceUpdatableKernelNode.deviceUpdatable = 1
+    return value
+
+
 class CudaKernelNodeParams:
     """A CUDA_KERNEL_NODE_PARAMS over bytes that live as long as it does."""
 
     __slots__ = ("_pointers", "buffer", "struct")
 
     def __init__(self, launch: KernelLaunch, params: bytes) -> None:
-        self.buffer = (ctypes.c_ubyte * max(len(params), 1)).from_buffer_copy(params or b"\0")
+        self.buffer = ctypes.create_string_buffer(params, max(len(params), 1))
         base_ptr = ctypes.addressof(self.buffer)
-        n_params = len(launch.param_layout)
-        self._pointers = (ctypes.c_void_p * max(n_params, 1))(
-            *(base_ptr + offset for offset, _ in launch.param_layout)
-        )
+        addresses = [base_ptr + offset for offset, _ in launch.param_layout] or [0]
+        self._pointers = ctypes.create_string_buffer(pack(f"<{len(addresses)}Q", *addresses))
         struct = cu.CUDA_KERNEL_NODE_PARAMS()
         kind, handle, context = launch.function
         if kind == "kern":
@@ -145,10 +152,8 @@ class CudaDriver(CudaMemory):
         check(_add_dependencies(graph, sources, targets, data), "cuGraphAddDependencies")
 
     def graph_node_make_device_updatable(self, node: Any) -> int:
-        value = cu.CUkernelNodeAttrValue()
-        value.deviceUpdatableKernelNode.deviceUpdatable = 1
         check(
-            cu.cuGraphKernelNodeSetAttribute(node, _DEVICE_UPDATABLE, value),
+            cu.cuGraphKernelNodeSetAttribute(node, _DEVICE_UPDATABLE, _updatable()),
             "cuGraphKernelNodeSetAttribute",
         )
         value = check(

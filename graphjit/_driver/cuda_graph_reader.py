@@ -178,8 +178,8 @@ def _packed_params(p: Any, layout: tuple[tuple[int, int], ...]) -> bytes:
     nbytes = max((offset + size for offset, size in layout), default=0)
     packed = bytearray(nbytes)
     if pointers := int(p.kernelParams or 0):
-        for i, (offset, size) in enumerate(layout):
-            source = ctypes.c_void_p.from_address(pointers + 8 * i).value or 0
+        sources = (ctypes.c_uint64 * len(layout)).from_address(pointers)
+        for source, (offset, size) in zip(sources, layout, strict=True):
             packed[offset : offset + size] = ctypes.string_at(source, size)
     elif extra := int(p.extra or 0):
         buffer_ptr, buffer_nbytes = _extra_buffer(extra)
