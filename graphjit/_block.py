@@ -7,6 +7,7 @@ Raises: as ``graphed``; in addition ``CaptureError`` for a launch before the blo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -94,6 +95,10 @@ class Block:
         if self._entry is None:
             raise CaptureError("the capture block is not complete")
         return describe_entry(self._entry)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():  # the driver frees everything by itself then
+            self.close()
 
     def close(self) -> None:
         """Free the graph and everything it owns."""
