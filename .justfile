@@ -39,3 +39,7 @@ docs:
 # Measure on this machine's GPU and write the tables in docs/generated.
 bench *args:
     python tests/perf {{ args }}
+
+# Try each CuPy function of the tests on this machine's GPU and write their table in docs/generated.
+functions:
+    python tests/gpu/function_table.py docs/generated/functions.md
