@@ -32,16 +32,19 @@ def alias_pattern(ptrs: list[int], specs: list[ArraySpec]) -> tuple[tuple[int, i
     n = len(ptrs)
     if n < 2:
         return ()
-    spans = sorted((ptrs[i] + specs[i].low, ptrs[i] + specs[i].high, i) for i in range(n))
+    spans = sorted(
+        (ptrs[i] + specs[i].low, ptrs[i] + specs[i].high, i)
+        for i in range(n)
+        if specs[i].high > specs[i].low
+    )
     groups: list[list[int]] = []
     end = -1
     for low, high, i in spans:
-        if high > low and low < end:
+        if low < end:
             groups[-1].append(i)
         else:
             groups.append([i])
-        if high > low:
-            end = max(end, high)
+        end = max(end, high)
     pattern = [
         (i, min(group), ptrs[i] - ptrs[min(group)])
         for group in groups
