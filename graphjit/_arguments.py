@@ -130,7 +130,7 @@ class ArgumentReader:
         tree = _plain_tree(len(args))
         return Call(
             adapter,
-            (adapter.name, tuple(key)),
+            (adapter.name, adapter.current_device(), tuple(key)),
             list(args),
             tree,
             arrays,
