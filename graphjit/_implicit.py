@@ -41,6 +41,7 @@ from graphjit.errors import CaptureError
 MAX_ITEMS = 4096
 """Items of one container that are watched one by one."""
 MAX_STEPS = 20_000
+_DESCRIPTIVE = frozenset({"__annotations__", "__doc__", "__module__", "__dict__", "__weakref__"})
 
 
 def find_implicit(
@@ -201,6 +202,8 @@ class _Walker:
             is_class or isinstance(value, types.ModuleType)
         )
         for name, attribute in _attributes(value):
+            if name in _DESCRIPTIVE:
+                continue
             mentioned = name == "__wrapped__" or (
                 (all_count or name in self.names) and not in_library
             )
@@ -256,7 +259,11 @@ class _Walker:
 
 def vars_of(value: Any) -> dict[str, Any]:
     """Return an object's own dictionary; empty if it has none."""
-    found: dict[str, Any] = getattr(value, "__dict__", {})
+    try:
+        # Not `getattr`: a type alias such as dict[str, int] would give the dictionary of dict.
+        found: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
     return found
 
 

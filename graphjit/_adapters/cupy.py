@@ -47,7 +47,9 @@ class CupyAdapter:
 
     name = "cupy"
     array_types: tuple[type, ...] = (cupy.ndarray,)
-    library_modules = frozenset({"cupy", "cupyx", "cupy_backends", "numpy", "fastrlock", "cuda"})
+    library_modules = frozenset(
+        {"cupy", "cupyx", "cupy_backends", "numpy", "scipy", "fastrlock", "cuda"}
+    )
 
     def __init__(self) -> None:
         register_sparse()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from functools import cache
 from struct import pack
 from typing import Any
 
@@ -30,13 +29,6 @@ _ENTRY_POINTS = {
     "cuGraphLaunch": 12000,
 }
 _DEVICE_UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
-
-
-@cache
-def _updatable() -> Any:
-    value = cu.CUkernelNodeAttrValue()
-    value.deviceUpdatableKernelNode.deviceUpdatable = 1
-    return value
 
 
 class CudaKernelNodeParams:
@@ -152,10 +144,17 @@ class CudaDriver(CudaMemory):
         check(_add_dependencies(graph, sources, targets, data), "cuGraphAddDependencies")
 
     def graph_node_make_device_updatable(self, node: Any) -> int:
+        value = cu.CUkernelNodeAttrValue()
+        value.deviceUpdatableKernelNode.deviceUpdatable = 1
         check(
-            cu.cuGraphKernelNodeSetAttribute(node, _DEVICE_UPDATABLE, _updatable()),
+            cu.cuGraphKernelNodeSetAttribute(node, _DEVICE_UPDATABLE, value),
             "cuGraphKernelNodeSetAttribute",
         )
+        # The driver has written the handle into the value; older ones want to be asked.
+        return int(value.deviceUpdatableKernelNode.devNode) or self._device_node(node)
+
+    @staticmethod
+    def _device_node(node: Any) -> int:
         value = check(
             cu.cuGraphKernelNodeGetAttribute(node, _DEVICE_UPDATABLE),
             "cuGraphKernelNodeGetAttribute",
