@@ -66,6 +66,7 @@ class ArgumentReader:
             self._signature: inspect.Signature | None = inspect.signature(fn)
         except (TypeError, ValueError):
             self._signature = None
+        self._positional = self._positional_names()
         self._n_simple = self._count_simple_parameters()
         self._check_static_names()
 
@@ -76,6 +77,13 @@ class ArgumentReader:
         kinds = [p.kind for p in self._signature.parameters.values()]
         simple = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         return len(kinds) if all(kind in simple for kind in kinds) else -1
+
+    def _positional_names(self) -> list[str]:
+        """Return the names of what is passed by position, ``"*name"`` last."""
+        parameters = self._signature.parameters.values() if self._signature else ()
+        star = inspect.Parameter.VAR_POSITIONAL
+        keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+        return ["*" * (p.kind is star) + p.name for p in parameters if p.kind not in keyword]
 
     def _check_static_names(self) -> None:
         known = set(self._signature.parameters) if self._signature else set()
@@ -179,12 +187,11 @@ class ArgumentReader:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if not self._static or self._signature is None:
             return args, kwargs
-        names = list(self._signature.parameters)
+        names = [name.lstrip("*") for name in self._positional]
+        names += names[-1:] * (len(args) - len(names))
         boxed = tuple(
-            _Static(v, names[min(i, len(names) - 1)])
-            if names[min(i, len(names) - 1)] in self._static
-            else v
-            for i, v in enumerate(args)
+            _Static(v, name) if name in self._static else v
+            for v, name in zip(args, names, strict=False)
         )
         return boxed, {k: _Static(v, k) if k in self._static else v for k, v in kwargs.items()}
 
@@ -194,8 +201,8 @@ class ArgumentReader:
     def paths(self, call: Call) -> list[str]:
         """Return a printable path of each leaf, such as ``x['w'][0]``."""
         if call.paths is None:
-            names = list(self._signature.parameters) if self._signature else []
-            call.paths = [_path_text(p, names) for p in optree.treespec_paths(call.tree)]
+            paths = optree.treespec_paths(call.tree)
+            call.paths = [_path_text(path, self._positional) for path in paths]
         return call.paths
 
     def objects(self, call: Call) -> list[tuple[str, int, Any]]:
@@ -265,7 +272,12 @@ def _path_text(path: tuple[Any, ...], names: list[str]) -> str:
     kind, *rest = path
     if kind == 0 and rest:
         index = rest.pop(0)
-        text = names[index] if index < len(names) else f"args[{index}]"
+        n_single = len(names) - names[-1].startswith("*") if names else 0
+        text = f"args[{index}]"
+        if index < n_single:
+            text = names[index]
+        elif len(names) > n_single:
+            text = f"{names[-1][1:]}[{index - n_single}]"
     else:
         text = str(rest.pop(0)) if rest else "arguments"
     return text + "".join(f"[{step!r}]" for step in rest)
