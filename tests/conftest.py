@@ -31,6 +31,13 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("driver", names, indirect=True)
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Name a lambda by its line: ids have to differ."""
+    if getattr(val, "__name__", "") == "<lambda>":
+        return f"{argname}-line-{val.__code__.co_firstlineno}"
+    return None
+
+
 @cache
 def missing_device() -> str:
     """Return why there is no CUDA device, or an empty string; other failures are raised."""

@@ -36,10 +36,3 @@ def leave_nothing_behind(quick_collections):
 def patch(request):
     """Both ways of writing addresses into a graph."""
     return request.param
-
-
-def pytest_make_parametrize_id(val, argname):
-    """Name a lambda by its line: ids have to differ."""
-    if getattr(val, "__name__", "") == "<lambda>":
-        return f"{argname}-line-{val.__code__.co_firstlineno}"
-    return None
