@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
         table.add_column(column, overflow="fold")
     findings = examine()
     for finding in findings:
-        table.add_row(finding.what, finding.state, escape(finding.cure))
+        table.add_row(finding.what, escape(finding.state), escape(finding.cure))
     Console().print(table)
     return 0 if all(finding.is_good for finding in findings) else 1
 
