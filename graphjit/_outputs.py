@@ -75,7 +75,14 @@ class EmptyOutput:
         return adapter.make_array(self.spec, adapter.allocate(0), 0)
 
 
-Output = EmptyOutput | FreshOutput | SameOutput | ViewOutput | StaticOutput
+@dataclass(frozen=True, slots=True)
+class RepeatedOutput:
+    """The very object that stands at an earlier place."""
+
+    leaf: int
+
+
+Output = RepeatedOutput | EmptyOutput | FreshOutput | SameOutput | ViewOutput | StaticOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +119,15 @@ class OutputPlan:
 
     def build(self, adapter: Adapter, memories: Sequence[Memory], arrays: Sequence[Any]) -> Any:
         """Return what the function would have returned."""
-        if len(self.leaves) == 1 and self.tree is None:
-            return self.leaves[0].build(adapter, memories, arrays)
-        built = [leaf.build(adapter, memories, arrays) for leaf in self.leaves]
+        first = self.leaves[0] if self.tree is None else None
+        if first is not None and not isinstance(first, RepeatedOutput):
+            return first.build(adapter, memories, arrays)
+        built: list[Any] = []
+        for leaf in self.leaves:
+            if isinstance(leaf, RepeatedOutput):
+                built.append(built[leaf.leaf])
+            else:
+                built.append(leaf.build(adapter, memories, arrays))
         return unflatten(self.tree, built)
 
 
@@ -138,8 +151,11 @@ def plan_outputs(
     leaves, tree = flatten(result, adapter.is_array)
     regions: list[Region] = []
     planned: list[Output] = []
-    for leaf in leaves:
-        if adapter.is_array(leaf):
+    first_place: dict[int, int] = {}
+    for place, leaf in enumerate(leaves):
+        if adapter.is_array(leaf) and first_place.setdefault(id(leaf), place) != place:
+            planned.append(RepeatedOutput(first_place[id(leaf)]))
+        elif adapter.is_array(leaf):
             planned.append(_plan_array(capture, leaf, given, regions))
         elif isinstance(leaf, VALUE_TYPES) or any(leaf is o for o in objects):
             planned.append(StaticOutput(leaf))
