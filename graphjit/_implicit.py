@@ -14,7 +14,6 @@ graph's own addresses give it away and the capture is refused.
 from __future__ import annotations
 
 import array
-import builtins
 import collections
 import functools
 import types
@@ -184,10 +183,10 @@ class _Walker:
     def walk_globals(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         """Walk the globals that a piece of code mentions."""
         names = dict.fromkeys(global_names(code))
-        builtin = tuple(n for n in names if n not in namespace and hasattr(builtins, n))
-        if builtin and self._is_new(("builtins", id(namespace), builtin)):
-            hidden = places.AbsentGlobals(namespace, builtin)
-            path = f"{', '.join(builtin)} in {namespace.get('__name__', 'a module')}"
+        absent = tuple(n for n in names if n not in namespace)  # builtins, most of them
+        if absent and self._is_new(("absent", id(namespace), absent)):
+            hidden = places.AbsentGlobals(namespace, absent)
+            path = f"{', '.join(absent)} in {namespace.get('__name__', 'a module')}"
             self._add(-1, hidden, watch.is_true, path, "value")
         for name in names:
             if self._is_new(("global", id(namespace), name)):
@@ -221,7 +220,9 @@ class _Walker:
         if not in_library:
             absent = places.AbsentNames(self.names - vars_of(value).keys())
             self._add(index, absent, watch.is_true, f"the attributes of {path}")
-            if not isinstance(value, (type, types.ModuleType)):
+            if is_class:
+                self._walk_class(value)
+            if not isinstance(value, types.ModuleType):
                 self._walk_class(type(value))
 
     def _walk_class(self, kind: type) -> None:
