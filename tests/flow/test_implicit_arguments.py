@@ -208,6 +208,46 @@ def test_a_global_that_hides_a_builtin_is_seen(monkeypatch):
     assert same_bits(graphed_fn(xp.ones(2)), xp.full(2, 5.0))
 
 
+def test_a_global_that_was_missing_is_seen(monkeypatch):
+    """A name that the function did without may become a global of the module."""
+
+    def fn(x):
+        try:
+            return x * appears_later
+        except NameError:
+            return x
+
+    graphed_fn = graphed(fn)
+    for _ in range(2):
+        assert agrees(graphed_fn, fn, normal(2))
+    monkeypatch.setitem(globals(), "appears_later", 5)
+    assert agrees(graphed_fn, fn, normal(2))
+
+
+def test_values_that_a_class_inherits():
+    """A number of a base class or of the metaclass, reached through the class, is read anew."""
+
+    class Meta(type):
+        a = 2
+
+    class Parent(metaclass=Meta):
+        b = 2
+
+    class Child(Parent):
+        c = 2
+
+    def fn(x):
+        return x * Child.a + x * Child.b * 10 + x * Child.c * 100
+
+    graphed_fn = graphed(fn)
+    for owner, name in ((Meta, "a"), (Parent, "b"), (Child, "c"), (Child, "b"), (Child, "a")):
+        for _ in range(2):
+            assert agrees(graphed_fn, fn, normal(2))
+        setattr(owner, name, getattr(owner, name) + 1)
+    assert agrees(graphed_fn, fn, normal(2))
+    assert graphed_fn.cache_info()[:2] == (5, 6)
+
+
 def test_a_replaced_closure_variable_is_seen():
     """An array, a number and a NumPy array of an enclosing function are read anew."""
     w, factor, table = normal(6), 2, np.arange(6.0)
