@@ -126,6 +126,9 @@ def _finish(
     externals = find_externals(capture, plan, graph, allow_arrays=options.is_block)
     memory_nbytes, scratch_offset = _blocks_of_a_call(outputs, scratch_nbytes)
     static = options.outputs == "static"
+    static_memory = [adapter.allocate(n) for n in memory_nbytes] if static else None
+    kept = adapter.libraries_in_use(options.library_code)
+    can_be_native = not (setup.aliasing or options.is_block or (static and not outputs.is_fresh))
     captured_at = time.perf_counter()
     n_slots = len(setup.leaders) + len(outputs.regions) + bool(scratch_nbytes)
     executable = instantiate(capture.driver, graph, plan, n_slots, options.patch)
@@ -147,9 +150,9 @@ def _finish(
         node_counts=captured.graph.count_by_kind(),
         capture_us=(captured_at - setup.started) * 1e6,
         instantiate_us=(time.perf_counter() - captured_at) * 1e6,
-        kept=adapter.libraries_in_use(options.library_code),
-        static_memory=[adapter.allocate(n) for n in memory_nbytes] if static else None,
-        can_be_native=not setup.aliasing and not options.is_block,
+        kept=kept,
+        static_memory=static_memory,
+        can_be_native=can_be_native,
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from graphjit._hit import IS_COMPILED
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -31,6 +33,9 @@ def _packages() -> Iterator[Finding]:
     import graphjit
 
     yield Finding("graphjit", graphjit.__version__)
+    built = "built" if IS_COMPILED else "not built, or turned off by GRAPHJIT_PURE_PYTHON"
+    cure = "" if IS_COMPILED else "install a C compiler, then graphjit again"
+    yield Finding("compiled hit", built, IS_COMPILED, cure)
     for module, names, cure in (
         ("cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"), "pip install 'graphjit[cuda13]'"),
         ("cuda.bindings", ("cuda-bindings",), "pip install 'graphjit[cuda13]'"),

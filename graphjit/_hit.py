@@ -20,6 +20,7 @@ if TYPE_CHECKING or os.environ.get("GRAPHJIT_PURE_PYTHON", "") not in ("", "0"):
         Lock,
         NativeLibrary,
         call_graphed,
+        pause_hits,
     )
 else:
     try:
@@ -31,6 +32,7 @@ else:
             Lock,
             NativeLibrary,
             call_graphed,
+            pause_hits,
         )
 
         IS_COMPILED = True
@@ -43,6 +45,7 @@ else:
             Lock,
             NativeLibrary,
             call_graphed,
+            pause_hits,
         )
 
 __all__ = [
@@ -55,6 +58,7 @@ __all__ = [
     "Lock",
     "NativeLibrary",
     "call_graphed",
+    "pause_hits",
 ]
 
 

@@ -384,6 +384,15 @@ cdef class Clock:
     cdef public long tick
 
 
+cdef int n_pauses = 0
+
+
+def pause_hits(int change):
+    """Serve no call natively while a function is watched: +1 to begin, -1 to end."""
+    global n_pauses
+    n_pauses += change
+
+
 cdef class FastHits:
     """The entries of one graphed function that are served natively."""
 
@@ -438,7 +447,7 @@ cdef class FastHits:
         cdef NativeLibrary lib = self.lib
         cdef list arrays, found
         cdef uint64_t stream
-        if lib is None:
+        if lib is None or n_pauses:
             return MISS
         n = write_key(lib, args, key, ptrs, &n_arrays)
         if n < 0:
@@ -447,9 +456,9 @@ cdef class FastHits:
         if found is None:
             return MISS
         stream = <uint64_t>lib.current_stream()
-        if lib.ctx_get_current(&context) or lib.stream_is_capturing(<void*><uintptr_t>stream, &is_capturing):
+        if lib.ctx_get_current(&context):
             return MISS
-        if is_capturing:
+        if lib.stream_is_capturing(<void*><uintptr_t>stream, &is_capturing) or is_capturing:
             return MISS
         for entry in found:
             if not entry.is_open or entry.context != <uint64_t><uintptr_t>context:
@@ -483,7 +492,9 @@ cdef class FastHits:
             self.last_key, self.last_found = packed, found
         return found
 
-    cdef list with_implicit(self, NativeEntry entry, tuple args, uint64_t* ptrs, Py_ssize_t n_arrays):
+    cdef list with_implicit(
+        self, NativeEntry entry, tuple args, uint64_t* ptrs, Py_ssize_t n_arrays
+    ):
         """Append the implicit arrays as they are now; None if anything has changed."""
         cdef NativeLibrary lib = entry.lib
         found = read_watch(entry.steps, args)

@@ -68,5 +68,9 @@ def call_graphed(self: Any, /, *args: Any, **kwargs: Any) -> Any:
     return self._self_state.run(args, kwargs)
 
 
+def pause_hits(change: int) -> None:
+    """Do nothing: no call is served natively."""
+
+
 def NativeLibrary(*_: Any) -> None:  # noqa: N802 - the class of the compiled twin
     """Return None: there is no native library."""

@@ -16,9 +16,10 @@ from __future__ import annotations
 import array
 import collections
 import functools
+import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from graphjit._ran_code import (
     STDLIB_MODULES,
     RanCode,
     global_names,
+    imported_modules,
     top_module,
 )
 from graphjit._regions import alignment_class
@@ -188,6 +190,10 @@ class _Walker:
             hidden = places.AbsentGlobals(namespace, absent)
             path = f"{', '.join(absent)} in {namespace.get('__name__', 'a module')}"
             self._add(-1, hidden, watch.is_true, path, "value")
+        for name in imported_modules(code):
+            if self._is_new(("module", name)):
+                module = places.Global(cast("dict[str, Any]", sys.modules), name)
+                self.walk(-1, module, name, module.read(None))
         for name in names:
             if self._is_new(("global", id(namespace), name)):
                 place = places.Global(namespace, name)

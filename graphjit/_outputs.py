@@ -104,6 +104,12 @@ class OutputPlan:
         """Say whether a tuple of leaves is returned, and nothing deeper."""
         return self.tree is not None and self.tree == plain_tuple(len(self.leaves))
 
+    @property
+    def is_fresh(self) -> bool:
+        """Say whether one fresh array is returned, or a tuple of nothing else."""
+        is_flat = self.tree is None or self.is_plain_tuple
+        return is_flat and all(isinstance(leaf, FreshOutput) for leaf in self.leaves)
+
     def templates(self, adapter: Adapter) -> list[Any] | None:
         """Return an array like each output if all are fresh and each fills its memory."""
         if self.tree is not None and not self.is_plain_tuple:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import dis
 import gc
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from graphjit._hit import pause_hits
 
 OWN_MODULES = frozenset({"graphjit", "wrapt", "optree"})
 STDLIB_MODULES = frozenset(sys.stdlib_module_names - {"__main__"})
@@ -22,6 +25,14 @@ STDLIB_MODULES = frozenset(sys.stdlib_module_names - {"__main__"})
 def top_module(module: object) -> str:
     """Return the top-level name of a module's name."""
     return str(module).partition(".")[0]
+
+
+_watching = threading.local()
+
+
+def is_watching_here() -> bool:
+    """Say whether this thread is inside an eager call that is being watched."""
+    return getattr(_watching, "depth", 0) > 0
 
 
 @dataclass(slots=True)
@@ -35,6 +46,16 @@ class RanCode:
     def names(self) -> frozenset[str]:
         """Return every name by which the code may reach an attribute."""
         return frozenset(name for code in self.codes for name in _attribute_names(code))
+
+
+def imported_modules(code: types.CodeType) -> Iterator[str]:
+    """Yield the modules that code imports when it runs."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            yield instruction.argval
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from imported_modules(const)
 
 
 def _attribute_names(code: types.CodeType) -> Iterator[str]:
@@ -74,6 +95,10 @@ def watch_code(library_modules: frozenset[str]) -> Iterator[RanCode]:
         if before is not None:
             before(frame, event, arg)
 
+    # Graphed functions inside run as plain ones: what they reach counts, too.
+    depth = getattr(_watching, "depth", 0)
+    _watching.depth = depth + 1
+    pause_hits(1)
     # A collection would run finalisers and callbacks of others, whose code is not the function's.
     was_enabled = gc.isenabled()
     gc.disable()
@@ -82,5 +107,7 @@ def watch_code(library_modules: frozenset[str]) -> Iterator[RanCode]:
         yield ran
     finally:
         sys.setprofile(before)
+        pause_hits(-1)
+        _watching.depth = depth
         if was_enabled:
             gc.enable()

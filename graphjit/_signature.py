@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from graphjit._adapters import registry
 from graphjit._adapters.interface import ArraySpec
 from graphjit.errors import SignatureError
 
@@ -52,6 +53,29 @@ class IdentityKey:
             return "an object that is gone"
         name = getattr(value, "__qualname__", None)
         return name or f"{type(value).__qualname__} object at 0x{self._hash:x}"
+
+
+class EqualityKey(IdentityKey):
+    """Stands for one object that holds arrays, by its own equality, without keeping it alive.
+
+    Equal objects share a bucket of the cache; what they hold is read from each call's own.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self._hash = hash(value)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EqualityKey):
+            return NotImplemented
+        mine, its = self._ref(), other._ref()
+        alive = mine is not None and its is not None
+        return alive and type(mine) is type(its) and bool(mine == its)
 
 
 def static_key(value: Any, path: str, *, by_content: bool = False) -> Hashable:
@@ -122,6 +146,8 @@ def _hashable_key(value: Any, path: str) -> Hashable:
             f"and numbers that it holds, register it as a pytree with optree in the namespace "
             f"'graphjit', or name it in @graphed(static=...) if it holds plain data."
         ) from None
+    if any(registry.is_array(held) for held in getattr(value, "__dict__", {}).values()):
+        return EqualityKey(value)  # a cached graph keeps no arrays alive
     return type(value), value
 
 

@@ -21,7 +21,7 @@ from graphjit._entry import CacheEntry
 from graphjit._hit import IS_COMPILED, MISS
 from graphjit._implicit import find_implicit
 from graphjit._options import Options, is_disabled
-from graphjit._ran_code import RanCode, watch_code
+from graphjit._ran_code import RanCode, is_watching_here, watch_code
 from graphjit._verify import verify_launch
 from graphjit.errors import AnalysisError, CaptureError
 
@@ -48,7 +48,7 @@ class State:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serve one call: launch the entry of its signature, or make one."""
-        if is_capturing_here() or is_disabled():
+        if is_capturing_here() or is_watching_here() or is_disabled():
             return self.fn(*args, **kwargs)
         call = self.reader.read(args, kwargs)
         if call.adapter.is_capturing():

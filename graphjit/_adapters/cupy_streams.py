@@ -27,24 +27,30 @@ class CaptureEvent(cupy.cuda.Event):  # type: ignore[misc]
     since constants are uploaded before the copy is recorded.
     """
 
+    streams: CapturedStreams
+
     @property
     def done(self) -> bool:
         return True
 
     def synchronize(self) -> None:
-        pass
+        self.streams.order_behind(self)
 
 
 class CaptureStream(cupy.cuda.Stream):  # type: ignore[misc]
     """The stream under capture."""
 
     hooks: CaptureHooks
+    streams: CapturedStreams
 
     def launch_host_func(self, callback: Any, arg: Any) -> None:
         raise self.hooks.refuse("it launches a host function, which a graph would not run")
 
     def record(self, event: Any = None) -> Any:
-        return super().record(CaptureEvent(disable_timing=True) if event is None else event)
+        if event is None:
+            event = CaptureEvent(disable_timing=True)
+            event.streams = self.streams
+        return super().record(event)
 
 
 class CapturedStreams:
@@ -57,9 +63,11 @@ class CapturedStreams:
 
     def __init__(self, main: CaptureStream, hooks: CaptureHooks, driver: CudaDriver) -> None:
         self.main = main
-        main.hooks = hooks
+        main.hooks, main.streams = hooks, self
         self.hooks = hooks
         self.branches: list[Any] = []
+        self.own_forks: list[Any] = []
+        """Streams that the function forks by itself, and has to join by itself."""
         self._thread = threading.get_ident()
         self._plain = {name: vars(_BaseStream)[name] for name in _CHANGED}
         self._plain_done = vars(cupy.cuda.Event)["done"]
@@ -78,7 +86,7 @@ class CapturedStreams:
 
         def synchronize(stream: Any) -> None:
             if self._is_captured(stream):
-                self._order_behind(stream)
+                self.order_behind(stream.record())
             else:
                 plain["synchronize"](stream)
 
@@ -118,12 +126,14 @@ class CapturedStreams:
         if self._is_captured(stream):
             # The user's own fork, or one of before: named if it is never joined.
             self.hooks.hints.setdefault("forks", []).append(self.hooks.where())
+            if stream not in self.branches:
+                self.own_forks.append(stream)
         else:
             stream.wait_event(cupy.cuda.get_current_stream().record())
             self.branches.append(stream)
 
-    def _order_behind(self, stream: Any) -> None:
-        event = stream.record()
-        for other in (self.main, *self.branches):
-            if other is not stream:
-                other.wait_event(event)
+    def order_behind(self, event: Any) -> None:
+        """Order the further work of every stream of the capture behind an event."""
+        for stream in (self.main, *self.branches, *self.own_forks):
+            if self._is_captured(stream):
+                stream.wait_event(event)

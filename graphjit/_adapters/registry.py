@@ -31,10 +31,21 @@ def simulated_adapter() -> Adapter:
     return SimulatedAdapter()
 
 
+@cache
+def _has_device() -> bool:
+    """Say whether CuPy has a device: without one there are no arrays of CuPy's."""
+    import cupy
+
+    try:
+        return bool(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return False
+
+
 def _loaded() -> list[Adapter]:
     """Adapters of the libraries that the program has imported; others hold no arrays."""
     adapters: list[Adapter] = []
-    if "cupy" in sys.modules:
+    if "cupy" in sys.modules and _has_device():
         adapters.append(cupy_adapter())
     if "graphjit._adapters.simulated_array" in sys.modules:
         adapters.append(simulated_adapter())

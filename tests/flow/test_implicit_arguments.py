@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import sys
 import types
 
 import numpy as np
@@ -461,3 +462,40 @@ def test_implicit_arrays_are_no_captures_of_their_own():
         x = normal(4)
         assert same_bits(fn(x), x + held)
     assert fn.cache_info()[:2] == (2, 2)
+
+
+FACTOR = 2
+
+
+@graphed
+def inner_of_two(x):
+    return x * FACTOR + 1
+
+
+def test_what_an_inner_graphed_function_reaches_counts_for_the_outer(monkeypatch):
+    """A global that a cached inner graphed function reads is watched by the outer one."""
+    outer = graphed(lambda x: inner_of_two(x))
+    x = xp.ones(3)
+    for fn in (inner_of_two, inner_of_two, outer, outer):
+        assert fn(x).tolist() == [3.0] * 3
+    monkeypatch.setitem(globals(), "FACTOR", 5)
+    assert outer(x).tolist() == [6.0] * 3
+    inner_of_two.cache_clear()
+
+
+def test_a_number_of_a_module_that_is_imported_inside_is_seen(monkeypatch):
+    """A value of a module that the function imports by itself is read on every call."""
+    module = types.ModuleType("module_imported_inside")
+    module.value = 2.0
+    monkeypatch.setitem(sys.modules, "module_imported_inside", module)
+
+    def fn(x):
+        import module_imported_inside
+
+        return x * module_imported_inside.value
+
+    scaled = graphed(fn)
+    x = xp.ones(2)
+    assert [scaled(x).tolist() for _ in range(2)] == [[2.0, 2.0]] * 2
+    module.value = 3.0
+    assert scaled(x).tolist() == [3.0, 3.0]

@@ -345,3 +345,26 @@ def test_errors_carry_the_eager_result():
         graphed(lambda x: x * float(x.max()))(x)
     assert same_bits(caught.value.eager_result, x * float(x.max()))
     assert any("eager_result" in note for note in caught.value.__notes__)
+
+
+def test_static_outputs_beside_the_callers_own_arrays():
+    """With outputs="static" an argument, or a view of one, comes back as that of this call."""
+    fn = graphed(outputs="static")(lambda x: (x, x + 1, x[1:]))
+    for _ in range(5):
+        x = normal(8)
+        same, plus, view = fn(x)
+        assert same is x
+        assert same_bits(plus, x + 1)
+        assert view.data.ptr == x.data.ptr + 4
+
+
+def test_static_outputs_are_the_same_memory():
+    """With outputs="static" every call writes to the same memory, natively served or not."""
+    fn = graphed(outputs="static")(lambda x: x * 2)
+    pointers = set()
+    for _ in range(6):
+        x = normal(8)
+        out = fn(x)
+        assert same_bits(out, x * 2)
+        pointers.add(out.data.ptr)
+    assert len(pointers) == 2  # the eager call's, and the entry's

@@ -693,3 +693,29 @@ def test_copies_of_arguments_are_made_where_they_are_needed():
     (copied,) = copy_arrays((x,))
     assert copied.data.ptr != x.data.ptr
     assert same_bits(copied, x)
+
+
+def test_waiting_for_an_event_orders_the_branches():
+    """A wait for an event of the first stream orders work on a stream that was forked before."""
+    side = cp.cuda.Stream(non_blocking=True)
+
+    def fn(x):
+        with side:
+            a = x * 2
+        b = x
+        for _ in range(30):
+            b = b * 1.01 + 0.5
+        cp.cuda.get_current_stream().record().synchronize()
+        with side:
+            c = a + b
+        side.synchronize()
+        return c
+
+    graphed_fn = graphed(fn)
+    for _ in range(6):
+        x = normal(1 << 20)
+        cp.cuda.Device().synchronize()
+        wanted = fn(x)
+        cp.cuda.Device().synchronize()
+        assert same_bits(graphed_fn(x), wanted)
+    assert hits(graphed_fn) == 5
