@@ -8,6 +8,7 @@ Raises: what the function raises; ``SignatureError`` before anything is launched
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar, overload
@@ -105,6 +106,15 @@ class GraphedFunction(_Common, wrapt.FunctionWrapper[..., Any]):
         _graphed_functions.add(self)
 
     __call__ = call_graphed  # the compiled hit first, then ``State.run``
+
+    def __copy__(self) -> GraphedFunction:
+        return self  # as a function does
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GraphedFunction:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> str:
+        return str(self.__qualname__)  # by name, as a function; captured anew where it is loaded
 
     def __hash__(self) -> int:
         return id(self)
@@ -217,9 +227,25 @@ def graphed(
     def decorate(wrapped: Callable[..., Any]) -> GraphedFunction:
         if isinstance(wrapped, GraphedFunction):
             raise GraphjitError(f"{wrapped!r} is graphed already")
+        _refuse_generators(wrapped)
         return GraphedFunction(wrapped, options)
 
     return decorate if fn is None else decorate(fn)
+
+
+def _refuse_generators(wrapped: Callable[..., Any]) -> None:
+    """Refuse what runs its code later, or in pieces: there is no one call to capture."""
+    fn = getattr(wrapped, "__func__", wrapped)
+    for test, kind in (
+        (inspect.isgeneratorfunction, "a generator function"),
+        (inspect.iscoroutinefunction, "a coroutine function"),
+        (inspect.isasyncgenfunction, "an asynchronous generator function"),
+    ):
+        if test(fn):
+            raise TypeError(
+                f"{getattr(fn, '__qualname__', fn)} is {kind}, whose code does not run when it "
+                f"is called. Decorate the function that launches the GPU work in it."
+            )
 
 
 def caches() -> dict[str, CacheInfo]:

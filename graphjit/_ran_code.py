@@ -82,7 +82,8 @@ def global_names(code: types.CodeType) -> Iterator[str]:
 def watch_code(library_modules: frozenset[str]) -> Iterator[RanCode]:
     """Collect the user's code that runs in this thread; a profiler in place goes on."""
     ran = RanCode()
-    before = sys.getprofile()
+    before: Any = sys.getprofile()
+    goes_on = callable(before)
     skipped = library_modules | STDLIB_MODULES | OWN_MODULES
 
     def profile(frame: types.FrameType, event: Any, arg: Any) -> None:
@@ -92,7 +93,7 @@ def watch_code(library_modules: frozenset[str]) -> Iterator[RanCode]:
                 ran.library_modules.add(str(module))
             elif top_module(module) not in skipped:
                 ran.codes[frame.f_code] = frame.f_globals
-        if before is not None:
+        if goes_on:
             before(frame, event, arg)
 
     # Graphed functions inside run as plain ones: what they reach counts, too.
@@ -106,7 +107,10 @@ def watch_code(library_modules: frozenset[str]) -> Iterator[RanCode]:
     try:
         yield ran
     finally:
-        sys.setprofile(before)
+        if before is None or goes_on:
+            sys.setprofile(before)
+        else:
+            before.enable()  # cProfile's object: it was installed from C, and cannot be called
         pause_hits(-1)
         _watching.depth = depth
         if was_enabled:

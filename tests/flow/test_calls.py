@@ -1,6 +1,9 @@
 """One call: how often the function runs, what is patched, what is launched, what comes back."""
 
+import copy
+import cProfile
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -389,3 +392,51 @@ def test_structs_and_tables_are_patched(patch):
         kept.append(xp.asarray(np.random.default_rng(len(kept)).random((3, 4))))
         assert agrees(graphed_fn, fn, kept[-1])
     assert graphed_fn.cache_info().hits == 4
+
+
+def test_under_a_profiler():
+    """A function that is profiled is captured all the same, and the profiler goes on."""
+    fn = graphed(lambda x: helper_of_profiled(x) + 1)
+    profile = cProfile.Profile()
+    x = xp.ones(3)
+    profile.enable()
+    results = [fn(x).tolist() for _ in range(3)]
+    after_the_calls(results)
+    profile.disable()
+    assert results == [[3.0] * 3] * 3
+    names = {entry.code.co_name for entry in profile.getstats() if hasattr(entry.code, "co_name")}
+    assert "after_the_calls" in names
+
+
+def helper_of_profiled(x):
+    return x * 2
+
+
+def after_the_calls(results):
+    return len(results)
+
+
+@graphed
+def module_level(x):
+    return x * 2 + 1
+
+
+def test_copies_and_pickles_are_the_function_itself():
+    """A graphed function is copied and pickled as a function is: by what it is called."""
+    assert copy.copy(module_level) is module_level
+    assert copy.deepcopy({"step": module_level})["step"] is module_level
+    assert pickle.dumps(module_level)
+
+
+@pytest.mark.parametrize("kind", ["generator", "coroutine"])
+def test_functions_that_run_in_pieces_are_refused(kind):
+    """Decorating a generator or a coroutine function is an error that says why."""
+
+    def generator(x):
+        yield x
+
+    async def coroutine(x):
+        return x
+
+    with pytest.raises(TypeError, match=f"a {kind} function"):
+        graphed({"generator": generator, "coroutine": coroutine}[kind])
