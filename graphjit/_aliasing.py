@@ -5,9 +5,17 @@ Input: addresses and ``ArraySpec``s. Output: groups as (index, leader, byte offs
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from graphjit._adapters.interface import ArraySpec
+
+
+def same_objects(arrays: Sequence[Any]) -> tuple[int, ...]:
+    """Return, for each array, the first place of the same object: code can ask ``x is y``."""
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(id(array), i) for i, array in enumerate(arrays))
 
 
 def are_apart(ptrs: list[int], specs: list[ArraySpec]) -> bool:

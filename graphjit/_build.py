@@ -138,6 +138,7 @@ def _finish(
         watch=watch,
         specs=setup.specs,
         aliasing=setup.aliasing,
+        identity=setup.identity,
         leaders=setup.leaders,
         outputs=outputs,
         scratch_nbytes=scratch_nbytes,

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from graphjit._adapters.interface import Adapter, ArraySpec, Memory
-from graphjit._aliasing import alias_pattern, are_apart
+from graphjit._aliasing import alias_pattern, are_apart, same_objects
 from graphjit._arguments import Call
 from graphjit._executable import Executable
 from graphjit._externals import External
@@ -34,6 +34,8 @@ class CacheEntry:
     specs: list[ArraySpec]
     """Of all arrays, arguments first."""
     aliasing: tuple[tuple[int, int, int], ...]
+    identity: tuple[int, ...]
+    """For each array the first place of the same object."""
     leaders: list[int]
     """The array whose address fills each of the first slots."""
     outputs: OutputPlan
@@ -76,7 +78,8 @@ class CacheEntry:
         if len(ptrs) < 2:
             return arrays
         if self.aliasing:
-            return arrays if alias_pattern(ptrs, self.specs) == self.aliasing else None
+            is_like = alias_pattern(ptrs, self.specs) == self.aliasing
+            return arrays if is_like and same_objects(arrays) == self.identity else None
         return arrays if are_apart(ptrs, self.specs) else None
 
     def launch(self, arrays: Sequence[Any]) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from graphjit._aliasing import alias_pattern
+from graphjit._aliasing import alias_pattern, same_objects
 from graphjit._arguments import Call
 from graphjit._capture import Capture, make_stand_ins
 from graphjit._nodes import CapturedGraph, MemAllocNode, MemFreeNode
@@ -36,6 +36,7 @@ class Setup:
         self.specs = [adapter.spec(array) for array in self.arrays]
         self.ptrs = [*call.array_ptrs, *(adapter.device_ptr(array) for array in implicit)]
         self.aliasing = alias_pattern(self.ptrs, self.specs)
+        self.identity = same_objects(self.arrays)
         followers = {i: leader for i, leader, _ in self.aliasing}
         self.leaders = [i for i in range(len(self.arrays)) if i not in followers]
         self.group_of = [followers.get(i, i) for i in range(len(self.arrays))]
@@ -65,8 +66,10 @@ class Setup:
         for region in capture.regions.regions:
             if region.argument is not None:
                 region.argument = virtual[region.argument]
+        # An array that is given twice is one object, and so is its stand-in.
         return [
-            made[position[i]] if i in position else self.arrays[i] for i in range(self.n_arguments)
+            made[position[self.identity[i]]] if i in position else self.arrays[i]
+            for i in range(self.n_arguments)
         ]
 
 

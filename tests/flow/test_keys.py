@@ -485,3 +485,19 @@ def test_copies_of_helpers_are_apart():
     copied = copy_arrays({"a": [x, (x, 1)]})
     assert copied["a"][0].device_ptr != x.device_ptr
     assert same_bits(copied, {"a": [x, (x, 1)]})
+
+
+def test_an_array_given_twice_is_one_object():
+    """Code that asks whether two arguments are one object decides as in the eager call."""
+
+    def fn(x, y):
+        return x * 10 if x is y else x + y
+
+    graphed_fn = graphed(fn)
+    for _ in range(3):
+        x = normal(4)
+        assert same_bits(graphed_fn(x, x), x * 10)
+        assert same_bits(graphed_fn(x, x[:]), x + x)
+        y = normal(4)
+        assert same_bits(graphed_fn(x, y), x + y)
+    assert graphed_fn.cache_info()[:2] == (6, 3)
