@@ -130,6 +130,24 @@ def own_allocations_are_legal_during_capture(bench: Bench) -> None:
         bench.driver.mem_free(ptr)
 
 
+def graphs_can_be_destroyed_during_capture(bench: Bench) -> None:
+    """Destroying a graph and a launched graph exec leaves a capture valid."""
+    driver = bench.driver
+    dst = bench.memory(b"." * 16)
+    for mode in ("thread_local", "global", "relaxed"):
+        graph = driver.graph_create()
+        params = driver.kernel_node_params(*bench.fill(dst, 0x41, 16))
+        driver.graph_add_kernel_node(graph, params, None)
+        graph_exec = driver.graph_instantiate(graph)
+        bench.run(graph_exec)
+        driver.stream_begin_capture(bench.stream, mode)
+        driver.graph_exec_destroy(graph_exec)
+        driver.graph_destroy(graph)
+        driver.launch_kernel(*bench.fill(dst, 0x42, 16), bench.stream)
+        assert len(bench.end_capture().nodes) == 1
+    assert bench.read(dst, 16) == b"A" * 16
+
+
 def begin_and_end_come_in_pairs(bench: Bench) -> None:
     """A second begin, and an end without a begin, are refused and change nothing."""
     driver, stream = bench.driver, bench.stream
@@ -228,6 +246,7 @@ CHECKS: tuple[Check, ...] = (
     capture_orders_by_stream,
     capture_accepts_addresses_that_hold_nothing,
     own_allocations_are_legal_during_capture,
+    graphs_can_be_destroyed_during_capture,
     begin_and_end_come_in_pairs,
     waiting_invalidates_a_capture,
     abandoning_ends_any_capture,

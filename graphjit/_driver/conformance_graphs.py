@@ -146,7 +146,9 @@ def device_updatable_graphs_are_instantiated_once(bench: Bench) -> None:
     target = bench.driver.graph_node_make_device_updatable(node)
     assert bench.driver.graph_node_make_device_updatable(node) == target
     graph_exec = bench.instantiate(graph)
-    assert refused(lambda: bench.instantiate(graph)) == "CUDA_ERROR_INVALID_VALUE"
+    again = refused(lambda: bench.instantiate(graph))
+    # Drivers differ in the name; CUDA documents only that there is no second one.
+    assert again in {"CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_NOT_SUPPORTED"}, again
     bench.run(graph_exec)
     assert bench.read(dst, 8) == b"A" * 8
 

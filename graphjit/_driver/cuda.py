@@ -117,7 +117,8 @@ class CudaDriver(CudaMemory):
         return check(cu.cuGraphCreate(0), "cuGraphCreate")
 
     def graph_destroy(self, graph: Any) -> None:
-        check(cu.cuGraphDestroy(graph), "cuGraphDestroy")
+        with self.relaxed():
+            check(cu.cuGraphDestroy(graph), "cuGraphDestroy")
 
     def kernel_node_params(self, launch: KernelLaunch, params: bytes) -> CudaKernelNodeParams:
         return CudaKernelNodeParams(launch, params)
@@ -180,7 +181,8 @@ class CudaDriver(CudaMemory):
         )
 
     def graph_exec_destroy(self, graph_exec: Any) -> None:
-        check(cu.cuGraphExecDestroy(graph_exec), "cuGraphExecDestroy")
+        with self.relaxed():  # a function that is captured may drop the last reference to one
+            check(cu.cuGraphExecDestroy(graph_exec), "cuGraphExecDestroy")
 
     def launch_kernel(self, launch: KernelLaunch, params: bytes, stream: int) -> None:
         """Launch one kernel on a stream, capturing or not (cuLaunchKernel)."""
