@@ -18,7 +18,6 @@ from typing import Any
 from graphjit._driver.interface import (
     PATCH_MEMORY_WORD,
     PATCH_SLOT_CLASSES,
-    PATCH_TABLE_ENTRY_NBYTES,
     Driver,
     KernelLaunch,
 )
@@ -37,11 +36,7 @@ _PATCH_BLOCK = 128
 _U64 = (1 << 64) - 1
 
 
-def launch_of(node: KernelNode) -> KernelLaunch:
-    """Return what a kernel node launches, without its parameters."""
-    return KernelLaunch(
-        node.function, node.grid_dim, node.block_dim, node.shared_mem_bytes, node.param_layout
-    )
+_TABLE_ENTRY = struct.Struct("<QIIQ")
 
 
 @dataclass(slots=True)
@@ -203,7 +198,7 @@ def _add_nodes(
     params: dict[int, Any] = {}
     for index, node in enumerate(graph.nodes):
         if isinstance(node, KernelNode):
-            params[index] = driver.kernel_node_params(launch_of(node), node.params)
+            params[index] = driver.kernel_node_params(node, node.params)
             like = node if node.handle is not None else None
             nodes.append(driver.graph_add_kernel_node(handle, params[index], like))
         else:
@@ -233,12 +228,19 @@ def _add_device_patches(
     device_nodes = {
         i: driver.graph_node_make_device_updatable(nodes[i]) for i in plan.touched_nodes
     }
-    entries = [(r.slot, device_nodes[r.node], r.param_offset, r.delta) for r in plan.relocations]
-    entries += [(w.slot, w.device_ptr, PATCH_MEMORY_WORD, w.delta) for w in plan.words]
     step = PATCH_SLOT_CLASSES[-1]
     for first_slot in range(0, executable.n_slots, step):
         n_slots = min(step, executable.n_slots - first_slot)
-        rows = [e for e in entries if first_slot <= e[0] < first_slot + n_slots]
+        rows = [
+            _TABLE_ENTRY.pack(device_nodes[node], offset, slot - first_slot, delta & _U64)
+            for node, offset, slot, delta in plan.relocations
+            if 0 <= slot - first_slot < n_slots
+        ]
+        rows += [
+            _TABLE_ENTRY.pack(w.device_ptr, PATCH_MEMORY_WORD, w.slot - first_slot, w.delta & _U64)
+            for w in plan.words
+            if 0 <= w.slot - first_slot < n_slots
+        ]
         if rows:
             patch = _add_device_patch(executable, rows, first_slot, n_slots)
             executable.device_patches.append(patch)
@@ -248,14 +250,10 @@ def _add_device_patches(
 
 
 def _add_device_patch(
-    executable: Executable, rows: list[tuple[int, int, int, int]], first_slot: int, n_slots: int
+    executable: Executable, rows: list[bytes], first_slot: int, n_slots: int
 ) -> DevicePatch:
     driver = executable.driver
-    table = b"".join(
-        struct.pack("<QIIQ", target, offset, slot - first_slot, delta & _U64)
-        for slot, target, offset, delta in rows
-    )
-    assert len(table) == PATCH_TABLE_ENTRY_NBYTES * len(rows)
+    table = b"".join(rows)
     table_ptr = driver.mem_alloc(len(table))
     executable.owned_ptrs.append(table_ptr)
     executable.table_nbytes += len(table)

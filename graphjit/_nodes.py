@@ -10,9 +10,11 @@ cuKernelGetParamInfo (CUDA 12.4).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 Dim3 = tuple[int, int, int]
+ParamLayout = tuple[tuple[int, int], ...]
+"""(param_offset, param_size) of each parameter within the packed bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,7 @@ class KernelNode:
     block_dim: Dim3
     shared_mem_bytes: int
     params: bytes
-    param_layout: tuple[tuple[int, int], ...]
-    """(param_offset, param_size) of each parameter within ``params``."""
+    param_layout: ParamLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +109,12 @@ Node = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """``nodes[to]`` depends on ``nodes[from_]``; ``data`` is the driver's edge data or None."""
+class Edge(NamedTuple):
+    """``nodes[to]`` depends on ``nodes[from_]``; ``data`` is the CUgraphEdgeData or None."""
 
     from_: int
     to: int
-    data: Any = None
+    data: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,16 @@ Source: CUDA Driver API, 12.4 or later.
 
 from __future__ import annotations
 
-import ctypes
 import threading
-from struct import pack
 from typing import Any
 
 from cuda.bindings import driver as cu
 
 from graphjit._driver import cuda_kernels
-from graphjit._driver.cuda_graph_reader import check, read_graph
+from graphjit._driver.cuda_graph_reader import check, driver_error, read_graph
 from graphjit._driver.cuda_memory import CAPTURE_MODE, CudaMemory
-from graphjit._driver.interface import PATCH_SLOT_CLASSES, KernelLaunch
+from graphjit._driver.cuda_nodes import KernelNodeParams, NodeCalls
+from graphjit._driver.interface import PATCH_SLOT_CLASSES, KernelLaunch, Launch
 from graphjit._nodes import CapturedGraph, KernelNode
 from graphjit.errors import DriverError, GraphjitError
 
@@ -28,32 +27,6 @@ _ENTRY_POINTS = {
     "cuGraphExecKernelNodeSetParams": 12000,
     "cuGraphLaunch": 12000,
 }
-_DEVICE_UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
-
-
-class CudaKernelNodeParams:
-    """A CUDA_KERNEL_NODE_PARAMS over bytes that live as long as it does."""
-
-    __slots__ = ("_pointers", "buffer", "struct")
-
-    def __init__(self, launch: KernelLaunch, params: bytes) -> None:
-        self.buffer = ctypes.create_string_buffer(params, max(len(params), 1))
-        base_ptr = ctypes.addressof(self.buffer)
-        addresses = [base_ptr + offset for offset, _ in launch.param_layout] or [0]
-        self._pointers = ctypes.create_string_buffer(pack(f"<{len(addresses)}Q", *addresses))
-        struct = cu.CUDA_KERNEL_NODE_PARAMS()
-        kind, handle, context = launch.function
-        if kind == "kern":
-            struct.kern = handle
-        else:
-            struct.func = handle
-        if context is not None:
-            struct.ctx = context
-        struct.gridDimX, struct.gridDimY, struct.gridDimZ = launch.grid_dim
-        struct.blockDimX, struct.blockDimY, struct.blockDimZ = launch.block_dim
-        struct.sharedMemBytes = launch.shared_mem_bytes
-        struct.kernelParams = ctypes.addressof(self._pointers)
-        self.struct = struct
 
 
 class CudaDriver(CudaMemory):
@@ -70,6 +43,7 @@ class CudaDriver(CudaMemory):
                 f"{version // 1000}.{version % 1000 // 10}. Install a newer NVIDIA driver."
             )
         super().__init__(device)
+        self._calls = NodeCalls(_get_address, _fail)
         self._functions: dict[str, Any] = {}
         self._modules: list[Any] = []
         self._lock = threading.Lock()
@@ -111,60 +85,39 @@ class CudaDriver(CudaMemory):
     # -- graphs
 
     def graph_read(self, graph: Any) -> CapturedGraph:
-        return read_graph(graph)
+        return read_graph(graph, self._calls)
 
-    def graph_create(self) -> Any:
-        return check(cu.cuGraphCreate(0), "cuGraphCreate")
+    def graph_create(self) -> int:
+        return int(check(cu.cuGraphCreate(0), "cuGraphCreate"))
 
     def graph_destroy(self, graph: Any) -> None:
         with self.relaxed():
             check(cu.cuGraphDestroy(graph), "cuGraphDestroy")
 
-    def kernel_node_params(self, launch: KernelLaunch, params: bytes) -> CudaKernelNodeParams:
-        return CudaKernelNodeParams(launch, params)
+    def kernel_node_params(self, launch: Launch, params: bytes) -> KernelNodeParams:
+        return self._calls.params(launch, params)
 
     def graph_add_kernel_node(
-        self, graph: Any, params: CudaKernelNodeParams, attributes_of: KernelNode | None
-    ) -> Any:
-        node = check(cu.cuGraphAddKernelNode(graph, None, 0, params.struct), "cuGraphAddKernelNode")
-        if attributes_of is not None:
-            check(
-                cu.cuGraphKernelNodeCopyAttributes(node, attributes_of.handle),
-                "cuGraphKernelNodeCopyAttributes",
-            )
-        return node
+        self, graph: int, params: KernelNodeParams, attributes_of: KernelNode | None
+    ) -> int:
+        like = None if attributes_of is None else attributes_of.handle
+        return self._calls.add_kernel(graph, params, like)
 
-    def graph_add_empty_node(self, graph: Any) -> Any:
-        return check(cu.cuGraphAddEmptyNode(graph, None, 0), "cuGraphAddEmptyNode")
+    def graph_add_empty_node(self, graph: int) -> int:
+        return int(check(cu.cuGraphAddEmptyNode(graph, None, 0), "cuGraphAddEmptyNode"))
 
-    def graph_add_dependencies(self, graph: Any, edges: list[tuple[Any, Any, Any]]) -> None:
-        if not edges:
-            return
-        sources, targets, data = (list(column) for column in zip(*edges, strict=True))
-        data = [cu.CUgraphEdgeData() if item is None else item for item in data]
-        check(_add_dependencies(graph, sources, targets, data), "cuGraphAddDependencies")
+    def graph_add_dependencies(
+        self, graph: int, edges: list[tuple[int, int, bytes | None]]
+    ) -> None:
+        if edges:
+            self._calls.add_dependencies(graph, edges)
 
-    def graph_node_make_device_updatable(self, node: Any) -> int:
-        value = cu.CUkernelNodeAttrValue()
-        value.deviceUpdatableKernelNode.deviceUpdatable = 1
-        check(
-            cu.cuGraphKernelNodeSetAttribute(node, _DEVICE_UPDATABLE, value),
-            "cuGraphKernelNodeSetAttribute",
-        )
-        # The driver has written the handle into the value; older ones want to be asked.
-        return int(value.deviceUpdatableKernelNode.devNode) or self._device_node(node)
+    def graph_node_make_device_updatable(self, node: int) -> int:
+        return self._calls.make_device_updatable(node)
 
-    @staticmethod
-    def _device_node(node: Any) -> int:
-        value = check(
-            cu.cuGraphKernelNodeGetAttribute(node, _DEVICE_UPDATABLE),
-            "cuGraphKernelNodeGetAttribute",
-        )
-        return int(value.deviceUpdatableKernelNode.devNode)
-
-    def graph_instantiate(self, graph: Any) -> Any:
+    def graph_instantiate(self, graph: int) -> int:
         with self._current():
-            return check(cu.cuGraphInstantiate(graph, 0), "cuGraphInstantiate")
+            return int(check(cu.cuGraphInstantiate(graph, 0), "cuGraphInstantiate"))
 
     def graph_upload(self, graph_exec: Any, stream: int) -> None:
         check(cu.cuGraphUpload(graph_exec, stream), "cuGraphUpload")
@@ -173,12 +126,9 @@ class CudaDriver(CudaMemory):
         check(cu.cuGraphLaunch(graph_exec, stream), "cuGraphLaunch")
 
     def graph_exec_kernel_node_set_params(
-        self, graph_exec: Any, node: Any, params: CudaKernelNodeParams
+        self, graph_exec: int, node: int, params: KernelNodeParams
     ) -> None:
-        check(
-            cu.cuGraphExecKernelNodeSetParams(graph_exec, node, params.struct),
-            "cuGraphExecKernelNodeSetParams",
-        )
+        self._calls.set_params(graph_exec, node, params)
 
     def graph_exec_destroy(self, graph_exec: Any) -> None:
         with self.relaxed():  # a function that is captured may drop the last reference to one
@@ -186,7 +136,7 @@ class CudaDriver(CudaMemory):
 
     def launch_kernel(self, launch: KernelLaunch, params: bytes, stream: int) -> None:
         """Launch one kernel on a stream, capturing or not (cuLaunchKernel)."""
-        owned = CudaKernelNodeParams(launch, params)
+        owned = self._calls.params(launch, params)
         grid, block = launch.grid_dim, launch.block_dim
         result = cu.cuLaunchKernel(
             launch.function[1],
@@ -194,7 +144,7 @@ class CudaDriver(CudaMemory):
             *block,
             launch.shared_mem_bytes,
             stream,
-            owned.struct.kernelParams,
+            owned.pointers_ptr,
             0,
         )
         check(result, "cuLaunchKernel")
@@ -202,21 +152,16 @@ class CudaDriver(CudaMemory):
     # -- for the compiled hit
 
     def entry_points(self) -> dict[str, int] | None:
-        flags = cu.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
-        return {
-            name: int(check(cu.cuGetProcAddress(name.encode(), version, flags), name)[0])
-            for name, version in _ENTRY_POINTS.items()
-        }
+        return {name: _get_address(name, version) for name, version in _ENTRY_POINTS.items()}
 
-    def native_params(self, params: CudaKernelNodeParams) -> tuple[int, int]:
-        return int(params.struct.getPtr()), ctypes.addressof(params.buffer)
+    def native_params(self, params: KernelNodeParams) -> tuple[int, int]:
+        return params.struct_ptr, params.buffer_ptr
 
     def native_context(self) -> int:
         return int(self._context)
 
     def error(self, call: str, status: int) -> DriverError:
-        result = cu.CUresult(status)
-        return DriverError(call, result.name, status)
+        return driver_error(call, status)
 
     # -- the kernels that graphjit brings along
 
@@ -243,14 +188,18 @@ class CudaDriver(CudaMemory):
                     cu.cuModuleGetFunction(module, f"graphjit_{name}".encode()),
                     "cuModuleGetFunction",
                 )
-                self._functions[name] = ("func", function, None)
+                self._functions[name] = ("func", int(function), 0)
         self._modules.append(module)
 
 
-def _add_dependencies(graph: Any, sources: list[Any], targets: list[Any], data: list[Any]) -> Any:
-    """Call cuGraphAddDependencies of CUDA 13, or _v2 of CUDA 12: both take edge data."""
-    call = getattr(cu, "cuGraphAddDependencies_v2", cu.cuGraphAddDependencies)
-    return call(graph, sources, targets, data, len(sources))
+def _get_address(name: str, version: int) -> int:
+    """Return the address of a driver function in its form of a CUDA version."""
+    flags = cu.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
+    return int(check(cu.cuGetProcAddress(name.encode(), version, flags), name)[0])
+
+
+def _fail(call: str, status: int) -> None:
+    raise driver_error(call, status)
 
 
 _drivers: dict[int, CudaDriver] = {}

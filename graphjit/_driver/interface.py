@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from graphjit._nodes import CapturedGraph, Dim3, KernelNode
+from graphjit._nodes import CapturedGraph, Dim3, KernelNode, ParamLayout
 
 CAPTURE_MODES = ("global", "thread_local", "relaxed")
 
@@ -36,7 +36,11 @@ class KernelLaunch:
     grid_dim: Dim3
     block_dim: Dim3
     shared_mem_bytes: int
-    param_layout: tuple[tuple[int, int], ...]
+    param_layout: ParamLayout
+
+
+Launch = KernelLaunch | KernelNode
+"""A captured node says what it launches, too."""
 
 
 class KernelNodeParams(Protocol):
@@ -108,7 +112,7 @@ class Driver(Protocol):
 
     def graph_create(self) -> Any: ...
     def graph_destroy(self, graph: Any) -> None: ...
-    def kernel_node_params(self, launch: KernelLaunch, params: bytes) -> Any:
+    def kernel_node_params(self, launch: Launch, params: bytes) -> Any:
         """Build ``KernelNodeParams`` that own a copy of ``params``."""
 
     def graph_add_kernel_node(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from graphjit._driver.interface import KernelLaunch
+from graphjit._driver.interface import Launch
 from graphjit._driver.simulated_errors import failure, failure_of_code
 from graphjit._driver.simulated_graph import (
     SimulatedGraph,
@@ -116,7 +116,7 @@ class SimulatedDriver(SimulatedRuntime):
         _check_graph(graph, "cuGraphGetNodes")
         return graph.read()  # type: ignore[no-any-return]
 
-    def kernel_node_params(self, launch: KernelLaunch, params: bytes) -> SimulatedParams:
+    def kernel_node_params(self, launch: Launch, params: bytes) -> SimulatedParams:
         return SimulatedParams(launch, params)
 
     def graph_add_kernel_node(

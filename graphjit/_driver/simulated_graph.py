@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from graphjit._driver.interface import KernelLaunch
+from graphjit._driver.interface import Launch
 from graphjit._driver.simulated_errors import failure
 from graphjit._driver.simulated_kernels import Run, copy_box, fill_rows
 from graphjit._driver.simulated_memory import SimulatedMemory
@@ -35,7 +35,7 @@ class SimulatedParams:
 
     __slots__ = ("buffer", "launch")
 
-    def __init__(self, launch: KernelLaunch, params: bytes) -> None:
+    def __init__(self, launch: Launch, params: bytes) -> None:
         nbytes = launch.function.params_nbytes
         if len(params) < nbytes or launch.param_layout != launch.function.param_layout:
             raise failure(
