@@ -13,6 +13,7 @@ import heapq
 import threading
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from graphjit._driver.interface import Driver
 from graphjit.errors import CaptureError
@@ -143,8 +144,7 @@ class Regions:
         return region if ptr < region.ptr + region.nbytes + GAP_NBYTES else None
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetime:
+class Lifetime(NamedTuple):
     """A block of scratch memory: its size and when it is in use."""
 
     nbytes: int
@@ -174,30 +174,32 @@ def plan_scratch(blocks: list[Lifetime], *, reuse: bool) -> tuple[list[int], int
     in_use: list[tuple[int, int, int]] = []  # (freed, byte_offset, nbytes), a heap
     byte_offsets: list[int] = []
     top = 0
-    for block in blocks:
-        nbytes = max(-(-block.nbytes // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
-        while reuse and in_use and in_use[0][0] < block.born:
+    for block_nbytes, born, freed in blocks:
+        nbytes = -(-block_nbytes // ALIGNMENT) * ALIGNMENT or ALIGNMENT
+        while reuse and in_use and in_use[0][0] < born:
             _, byte_offset, ended_nbytes = heapq.heappop(in_use)
             _give_back(free, byte_offset, ended_nbytes)
         place = _take(free, nbytes)
         if place is None:
             place, top = _extend(free, top, nbytes)
         byte_offsets.append(place)
-        heapq.heappush(in_use, (block.freed, place, nbytes))
+        heapq.heappush(in_use, (freed, place, nbytes))
     return byte_offsets, top
 
 
 def _take(free: list[tuple[int, int]], nbytes: int) -> int | None:
     """Take the smallest free piece that is large enough."""
-    fitting = [(size, i) for i, (_, size) in enumerate(free) if size >= nbytes]
-    if not fitting:
+    best = -1
+    for i, (_, size) in enumerate(free):
+        if size >= nbytes and (best < 0 or size < free[best][1]):
+            best = i
+    if best < 0:
         return None
-    size, i = min(fitting)
-    byte_offset = free[i][0]
+    byte_offset, size = free[best]
     if size == nbytes:
-        del free[i]
+        del free[best]
     else:
-        free[i] = (byte_offset + nbytes, size - nbytes)
+        free[best] = (byte_offset + nbytes, size - nbytes)
     return byte_offset
 
 

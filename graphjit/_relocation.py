@@ -9,15 +9,20 @@ Raises: ``AmbiguousPointerError`` when a word may or may not be an address.
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
-from graphjit._nodes import CapturedGraph, KernelNode
-from graphjit._regions import RANGE_NBYTES, Regions
+import numpy as np
+import numpy.typing as npt
+
+from graphjit._nodes import CapturedGraph, KernelNode, ParamLayout
+from graphjit._regions import GAP_NBYTES, RANGE_NBYTES, Regions
 from graphjit.errors import AmbiguousPointerError
+
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
 
 _LOWEST_ADDRESS, _HIGHEST_ADDRESS = 1 << 32, 1 << 49
 _AMBIGUOUS = (
@@ -28,8 +33,7 @@ _AMBIGUOUS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """Where an address leads: a slot of the call and the distance from the slot's address."""
 
     slot: int
@@ -46,8 +50,7 @@ class RealRange:
     """Target of the range's first byte."""
 
 
-@dataclass(frozen=True, slots=True)
-class Relocation:
+class Relocation(NamedTuple):
     """``params[param_offset:+8]`` of a node <- slot's address + delta."""
 
     node: int
@@ -80,129 +83,186 @@ class RelocationPlan:
         return tuple(sorted({r.node for r in self.relocations}))
 
 
+@dataclass(frozen=True, slots=True)
+class FoundAddresses:
+    """Words that are addresses, one row each: where they are, and where they lead."""
+
+    offset: Integers
+    """Of the word within the data, in bytes."""
+    word: Integers
+    slot: Integers
+    delta: Integers
+    is_inside: Booleans
+    """Within the memory itself, not just near it."""
+    is_stand_in: Booleans
+
+    def where(self, mask: Booleans) -> FoundAddresses:
+        """Return the rows for which ``mask`` holds."""
+        return FoundAddresses(
+            self.offset[mask],
+            self.word[mask],
+            self.slot[mask],
+            self.delta[mask],
+            self.is_inside[mask],
+            self.is_stand_in[mask],
+        )
+
+
 class AddressMap:
-    """Classifies a word: region of the capture, real memory with a slot, or neither."""
+    """Tells addresses from other words: regions of the capture, and real memory with a slot.
+
+    A word in the gap around a region belongs to the region. The byte past the end of real
+    memory may just as well be the start of the neighbour in the pool: near, but not inside.
+    """
 
     def __init__(self, regions: Regions, targets: dict[int, Target], real: Sequence[RealRange]):
         """``targets`` maps the address of each region to the target of its first byte."""
-        self.regions = regions
-        self._targets = targets
-        self._real = sorted(real, key=lambda r: r.ptr)
-        self._real_starts = [r.ptr for r in self._real]
-        self._pattern = re.compile(
-            b"(?s)(?=([%s]\0\0))" % b"".join(re.escape(bytes([b])) for b in self._top_bytes())
+        rows = [(r.ptr, r.nbytes, *targets[r.ptr], 1) for r in regions.regions]
+        rows += [(r.ptr, r.nbytes, *r.target, 0) for r in real]
+        table = np.array(rows, np.int64).reshape(-1, 5)
+        table = table[np.argsort(table[:, 0])]
+        self._begin, nbytes, self._slot, self._delta, is_stand_in = table.T
+        self._is_stand_in = is_stand_in == 1
+        self._low = self._begin - GAP_NBYTES * is_stand_in
+        self._high = self._begin + nbytes + np.where(self._is_stand_in, GAP_NBYTES, 1)
+        self._end = self._begin + np.where(self._is_stand_in, nbytes + 1, np.maximum(nbytes, 1))
+        # Bits 40 to 47 of every address that can be met; the two bytes above are zero.
+        tops = {regions.range.ptr >> 40 & 255}
+        for r in real:
+            tops |= {r.ptr >> 40 & 255, (r.ptr + r.nbytes) >> 40 & 255}
+        self._is_top = np.isin(np.arange(256), list(tops))
+
+    def search(self, data: bytes) -> FoundAddresses:
+        """Find the addresses in the data, at any offset."""
+        octets = np.frombuffer(data, np.uint8)
+        may_be = self._is_top[octets[5:-2]] & (octets[6:-1] == 0) & (octets[7:] == 0)
+        offset = np.flatnonzero(may_be)
+        word = words_at(octets, offset)
+        row = np.searchsorted(self._low, word, "right") - 1
+        is_known = (row >= 0) & (word < self._high[row]) if len(self._low) else row >= 0
+        offset, word, row = offset[is_known], word[is_known], row[is_known]
+        begin = self._begin[row]
+        return FoundAddresses(
+            offset,
+            word,
+            self._slot[row],
+            self._delta[row] + word - begin,
+            (begin <= word) & (word < self._end[row]),
+            self._is_stand_in[row],
         )
 
-    def _top_bytes(self) -> list[int]:
-        """Bits 40 to 47 of every address that can be met; the two bytes above are zero."""
-        tops = {self.regions.range.ptr >> 40 & 255}
-        for r in self._real:
-            tops |= {r.ptr >> 40 & 255, (r.ptr + r.nbytes) >> 40 & 255}
-        return sorted(tops)
 
-    def words(self, data: bytes, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield (offset, word) of each 8-byte word in ``data[begin:end]`` that may be known."""
-        for match in self._pattern.finditer(data, begin, end):
-            offset = match.start() - 5
-            if offset >= begin and offset + 8 <= end:
-                yield offset, int.from_bytes(data[offset : offset + 8], "little")
+def words_at(octets: npt.NDArray[np.uint8], offsets: Integers) -> Integers:
+    """Gather 8-byte words at any offsets."""
+    if not len(offsets):
+        return np.empty(0, np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(octets, 8)
+    return np.ascontiguousarray(windows[offsets]).view("<i8").ravel()
 
-    def find(self, word: int) -> tuple[Target, bool] | None:
-        """Return where a word leads, and whether it is within the memory itself."""
-        if self.regions.range.holds(word):
-            region = self.regions.find(word)
-            if region is None:
-                return None  # left over in uninitialised padding from an earlier capture
-            target = self._targets[region.ptr]
-            return Target(target.slot, target.delta + word - region.ptr), region.holds(word)
-        return self._find_real(word)
 
-    def _find_real(self, word: int) -> tuple[Target, bool] | None:
-        i = bisect_right(self._real_starts, word) - 1
-        if i < 0:
-            return None
-        found = self._real[i]
-        if word > found.ptr + found.nbytes:
-            return None
-        # One past the end may just as well be the start of the neighbour in the pool.
-        is_inside = word < found.ptr + max(found.nbytes, 1)
-        return Target(found.target.slot, found.target.delta + word - found.ptr), is_inside
+class _Parameters:
+    """The parameters of all kernels, end to end, and where each begins."""
+
+    def __init__(self, graph: CapturedGraph) -> None:
+        kernels = [(i, node) for i, node in enumerate(graph.nodes) if isinstance(node, KernelNode)]
+        self.nodes = [node for _, node in kernels]
+        self.index = np.array([i for i, _ in kernels], np.int64)
+        self.data = b"".join(node.params for node in self.nodes)
+        nbytes = [len(node.params) for node in self.nodes]
+        self.node_begin = np.cumsum([0, *nbytes], dtype=np.int64)[:-1]
+        bounds, self.param_node = self._spread(_bounds)
+        self.param_begin, self.param_end = bounds.T
+
+    def _spread(self, of_layout: Callable[[ParamLayout], Integers]) -> tuple[Integers, Integers]:
+        """Return offsets that each layout gives, within the data, and the kernel of each."""
+        offsets = [of_layout(()), *(of_layout(node.param_layout) for node in self.nodes)]
+        kernel = np.repeat(np.arange(len(offsets)) - 1, [len(o) for o in offsets])
+        found = np.concatenate(offsets)
+        return found + self.node_begin[kernel].reshape(-1, *[1] * (found.ndim - 1)), kernel
+
+    def addresses(self, addresses: AddressMap) -> tuple[FoundAddresses, Integers]:
+        """Search the parameters; an address never spans two of them."""
+        found = addresses.search(self.data)
+        param = np.searchsorted(self.param_begin, found.offset, "right") - 1
+        is_whole = found.offset + 8 <= self.param_end[param] if len(param) else param >= 0
+        return found.where(is_whole), param[is_whole]
+
+    def other_words(self, known: Integers) -> list[tuple[int, int]]:
+        """Return (node, word) of words that can be addresses of memory outside the capture."""
+        offset, kernel = self._spread(_address_offsets)
+        is_other = np.ones(len(self.data), np.bool_)
+        is_other[known] = False
+        offset, kernel = offset[is_other[offset]], kernel[is_other[offset]]
+        word = words_at(np.frombuffer(self.data, np.uint8), offset)
+        may_be = (word >= _LOWEST_ADDRESS) & (word < _HIGHEST_ADDRESS)
+        nodes = self.index[kernel[may_be]]
+        return list(zip(nodes.tolist(), word[may_be].tolist(), strict=True))
 
 
 def find_relocations(
     graph: CapturedGraph, addresses: AddressMap, constants: Sequence[tuple[int, bytes]]
 ) -> RelocationPlan:
     """Collect the relocations of a graph and of its constants (device address, host data)."""
-    relocations: list[Relocation] = []
-    candidates: list[tuple[int, int]] = []
-    for index, node in enumerate(graph.nodes):
-        if isinstance(node, KernelNode):
-            found = list(_node_relocations(index, node, addresses))
-            relocations += found
-            known = {r.param_offset for r in found}
-            candidates += [(index, word) for word in _other_words(node, known)]
-    words = [
-        WordRelocation(device_ptr + offset, target.slot, target.delta)
-        for device_ptr, data in constants
-        for offset, target in _table_words(data, addresses)
-    ]
+    parameters = _Parameters(graph)
+    found, param = parameters.addresses(addresses)
+    _refuse_ambiguous(parameters, found, param)
+    kernel = parameters.param_node[param]
+    columns = (
+        parameters.index[kernel],
+        found.offset - parameters.node_begin[kernel],
+        found.slot,
+        found.delta,
+    )
+    relocations = map(Relocation._make, zip(*(c.tolist() for c in columns), strict=True))
+    words = [word for device_ptr, data in constants for word in _table(device_ptr, data, addresses)]
+    candidates = parameters.other_words(found.offset)
     return RelocationPlan(tuple(relocations), tuple(words), tuple(candidates))
 
 
-@cache
-def _starts(layout: tuple[tuple[int, int], ...]) -> list[int]:
-    return [offset for offset, _ in layout]
+def _refuse_ambiguous(parameters: _Parameters, found: FoundAddresses, param: Integers) -> None:
+    """Refuse words near memory, unless they are stand-ins where a compiler puts addresses."""
+    at = found.offset - parameters.param_begin[param]
+    for i in np.flatnonzero(~found.is_inside & ((at % 8 != 0) | ~found.is_stand_in)):
+        kernel = parameters.param_node[param[i]]
+        first = np.searchsorted(parameters.param_node, kernel)
+        raise AmbiguousPointerError(
+            _AMBIGUOUS.format(
+                param_index=param[i] - first,
+                kernel=parameters.nodes[kernel].name,
+                node=parameters.index[kernel],
+                word=found.word[i],
+                at=at[i],
+            )
+        )
+
+
+def _table(device_ptr: int, data: bytes, addresses: AddressMap) -> list[WordRelocation]:
+    """Return addresses in host data: aligned, and within an array, not just near one."""
+    found = addresses.search(data)
+    found = found.where((found.offset % 8 == 0) & found.is_inside)
+    rows = zip(found.offset.tolist(), found.slot.tolist(), found.delta.tolist(), strict=True)
+    return [WordRelocation(device_ptr + offset, slot, delta) for offset, slot, delta in rows]
 
 
 @cache
-def _address_offsets(layout: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+def _bounds(layout: ParamLayout) -> Integers:
+    """Return begin and end of each parameter, (n_params, 2)."""
+    return np.array([(offset, offset + size) for offset, size in layout], np.int64).reshape(-1, 2)
+
+
+@cache
+def _address_offsets(layout: ParamLayout) -> Integers:
     """Return the offsets at which an address of memory outside the capture may be.
 
     In small structs only the first word counts: what follows is sizes and, in CuPy's, bytes
     that were never written and can hold anything.
     """
-    return tuple(
+    offsets = [
         at
         for offset, size in layout
         for at in range(offset, offset + (size if size >= 256 else min(size, 8)) - 7, 8)
-    )
-
-
-def _node_relocations(index: int, node: KernelNode, addresses: AddressMap) -> Iterator[Relocation]:
-    """Search the parameters; an address never spans two of them."""
-    layout = node.param_layout
-    starts = _starts(layout)
-    for at, word in addresses.words(node.params, 0, len(node.params)):
-        param_index = bisect_right(starts, at) - 1
-        offset, size = layout[param_index]
-        found = addresses.find(word) if at + 8 <= offset + size else None
-        if found is None:
-            continue
-        target, inside = found
-        if not inside and ((at - offset) % 8 or not addresses.regions.range.holds(word)):
-            raise AmbiguousPointerError(
-                _AMBIGUOUS.format(
-                    param_index=param_index, kernel=node.name, node=index, word=word, at=at - offset
-                )
-            )
-        yield Relocation(index, at, target.slot, target.delta)
-
-
-def _other_words(node: KernelNode, known: set[int]) -> Iterator[int]:
-    """Yield words that can be addresses of memory outside the capture."""
-    params = node.params
-    for at in _address_offsets(node.param_layout):
-        if at not in known:
-            word = int.from_bytes(params[at : at + 8], "little")
-            if _LOWEST_ADDRESS <= word < _HIGHEST_ADDRESS:
-                yield word
-
-
-def _table_words(data: bytes, addresses: AddressMap) -> Iterator[tuple[int, Target]]:
-    """Yield addresses in host data: aligned, and within an array, not just near one."""
-    for offset, word in addresses.words(data, 0, len(data)):
-        if offset % 8 == 0 and (found := addresses.find(word)) and found[1]:
-            yield offset, found[0]
+    ]
+    return np.array(offsets, np.int64)
 
 
 def is_linear(graph: CapturedGraph) -> bool:
@@ -214,4 +274,4 @@ def is_linear(graph: CapturedGraph) -> bool:
     return len(edges) == len(sources) == len(targets) == n_links
 
 
-assert RANGE_NBYTES == 1 << 40, "words() relies on the range filling bits 0 to 39"
+assert RANGE_NBYTES == 1 << 40, "AddressMap relies on the range filling bits 0 to 39"
