@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from graphjit._driver.interface import (
     PATCH_MEMORY_WORD,
     PATCH_SLOT_CLASSES,
@@ -36,7 +39,9 @@ _PATCH_BLOCK = 128
 _U64 = (1 << 64) - 1
 
 
-_TABLE_ENTRY = struct.Struct("<QIIQ")
+_PATCH_ROW = np.dtype(
+    [("target", "<u8"), ("param_offset", "<u4"), ("slot", "<u4"), ("delta", "<i8")]
+)
 
 
 @dataclass(slots=True)
@@ -140,7 +145,7 @@ class Executable:
 
 def choose_patch_kind(driver: Driver, plan: RelocationPlan, wanted: str) -> str:
     """Choose the patch by cost; addresses inside constants need the device patch."""
-    if not plan.relocations and not plan.words:
+    if not len(plan.table) and not plan.words:
         return "none"
     missing = driver.missing_for_device_patch()
     if missing and (plan.words or wanted == "device"):
@@ -225,23 +230,13 @@ def _add_device_patches(
 ) -> None:
     """Add patch nodes before every root; more than 448 slots need more than one."""
     driver = executable.driver
-    device_nodes = {
-        i: driver.graph_node_make_device_updatable(nodes[i]) for i in plan.touched_nodes
-    }
+    table = _patch_table(driver, plan, nodes)
     step = PATCH_SLOT_CLASSES[-1]
     for first_slot in range(0, executable.n_slots, step):
         n_slots = min(step, executable.n_slots - first_slot)
-        rows = [
-            _TABLE_ENTRY.pack(device_nodes[node], offset, slot - first_slot, delta & _U64)
-            for node, offset, slot, delta in plan.relocations
-            if 0 <= slot - first_slot < n_slots
-        ]
-        rows += [
-            _TABLE_ENTRY.pack(w.device_ptr, PATCH_MEMORY_WORD, w.slot - first_slot, w.delta & _U64)
-            for w in plan.words
-            if 0 <= w.slot - first_slot < n_slots
-        ]
-        if rows:
+        rows = table[(table["slot"] >= first_slot) & (table["slot"] < first_slot + n_slots)]
+        if len(rows):
+            rows["slot"] -= first_slot
             patch = _add_device_patch(executable, rows, first_slot, n_slots)
             executable.device_patches.append(patch)
             driver.graph_add_dependencies(
@@ -249,11 +244,29 @@ def _add_device_patches(
             )
 
 
+def _patch_table(driver: Driver, plan: RelocationPlan, nodes: list[Any]) -> npt.NDArray[np.void]:
+    """Return the rows of the patch kernel: words of parameters, then words of constants."""
+    table = np.empty(len(plan.table) + len(plan.words), _PATCH_ROW)
+    if touched := plan.touched_nodes:
+        device_nodes = np.zeros(touched[-1] + 1, np.uint64)
+        device_nodes[list(touched)] = [
+            driver.graph_node_make_device_updatable(nodes[i]) for i in touched
+        ]
+        node, param_offset, slot, delta = plan.table.T
+        words = table[: len(node)]
+        words["target"], words["param_offset"] = device_nodes[node], param_offset
+        words["slot"], words["delta"] = slot, delta
+    for row, word in zip(table[len(plan.table) :], plan.words, strict=True):
+        row["target"], row["param_offset"] = word.device_ptr, PATCH_MEMORY_WORD
+        row["slot"], row["delta"] = word.slot, word.delta
+    return table
+
+
 def _add_device_patch(
-    executable: Executable, rows: list[bytes], first_slot: int, n_slots: int
+    executable: Executable, rows: npt.NDArray[np.void], first_slot: int, n_slots: int
 ) -> DevicePatch:
     driver = executable.driver
-    table = b"".join(rows)
+    table = rows.tobytes()
     table_ptr = driver.mem_alloc(len(table))
     executable.owned_ptrs.append(table_ptr)
     executable.table_nbytes += len(table)

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, overload
 import wrapt
 
 from graphjit._cache import CacheInfo
-from graphjit._hit import call_graphed
+from graphjit._hit import call_graphed, set_call_slot
 from graphjit._options import Options
 from graphjit._state import State
 from graphjit.errors import GraphjitError
@@ -129,6 +129,9 @@ class GraphedFunction(_Common, wrapt.FunctionWrapper[..., Any]):
             f"<graphed {state.name}: {info.current_entries} entries, {info.hits} hits, "
             f"{info.misses} misses>"
         )
+
+
+set_call_slot(GraphedFunction)
 
 
 @overload

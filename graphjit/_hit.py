@@ -21,6 +21,7 @@ if TYPE_CHECKING or os.environ.get("GRAPHJIT_PURE_PYTHON", "") not in ("", "0"):
         NativeLibrary,
         call_graphed,
         pause_hits,
+        set_call_slot,
     )
 else:
     try:
@@ -33,6 +34,7 @@ else:
             NativeLibrary,
             call_graphed,
             pause_hits,
+            set_call_slot,
         )
 
         IS_COMPILED = True
@@ -46,6 +48,7 @@ else:
             NativeLibrary,
             call_graphed,
             pause_hits,
+            set_call_slot,
         )
 
 __all__ = [
@@ -59,6 +62,7 @@ __all__ = [
     "NativeLibrary",
     "call_graphed",
     "pause_hits",
+    "set_call_slot",
 ]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -68,19 +68,25 @@ class WordRelocation:
     delta: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class RelocationPlan:
     """Everything that must change when a graph is pointed at other arrays."""
 
-    relocations: tuple[Relocation, ...]
+    table: Integers
+    """(n_relocations, 4), the columns of ``Relocation``, in ascending order of node."""
     words: tuple[WordRelocation, ...]
     candidates: tuple[tuple[int, int], ...]
     """(node, word) of words that look like addresses of other memory: external if they are."""
 
-    @property
+    @cached_property
+    def relocations(self) -> tuple[Relocation, ...]:
+        """The rows of the table."""
+        return tuple(map(Relocation._make, self.table.tolist()))
+
+    @cached_property
     def touched_nodes(self) -> tuple[int, ...]:
         """Indices of the nodes with at least one relocation, ascending."""
-        return tuple(sorted({r.node for r in self.relocations}))
+        return tuple(np.unique(self.table[:, 0]).tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +213,11 @@ def find_relocations(
     found, param = parameters.addresses(addresses)
     _refuse_ambiguous(parameters, found, param)
     kernel = parameters.param_node[param]
-    columns = (
-        parameters.index[kernel],
-        found.offset - parameters.node_begin[kernel],
-        found.slot,
-        found.delta,
-    )
-    relocations = map(Relocation._make, zip(*(c.tolist() for c in columns), strict=True))
+    param_offset = found.offset - parameters.node_begin[kernel]
+    table = np.stack([parameters.index[kernel], param_offset, found.slot, found.delta], axis=1)
     words = [word for device_ptr, data in constants for word in _table(device_ptr, data, addresses)]
     candidates = parameters.other_words(found.offset)
-    return RelocationPlan(tuple(relocations), tuple(words), tuple(candidates))
+    return RelocationPlan(table, tuple(words), tuple(candidates))
 
 
 def _refuse_ambiguous(parameters: _Parameters, found: FoundAddresses, param: Integers) -> None:

@@ -101,7 +101,7 @@ def describe_entry(entry: CacheEntry) -> EntryInfo:
         patches=entry.counts.patches,
         launches=entry.counts.launches,
         nodes=dict(entry.node_counts),
-        relocations=len(entry.plan.relocations) + len(entry.plan.words),
+        relocations=len(entry.plan.table) + len(entry.plan.words),
         patch_kind=executable.patch_kind,
         scratch_nbytes=entry.scratch_nbytes,
         output_nbytes=entry.outputs.nbytes,
