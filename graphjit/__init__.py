@@ -14,12 +14,15 @@ The files, in the order of one call (imports go down this list, never up):
     _setup              the arrays of a capture and the slots of its graph
     _capture            run the function under stream capture on stand-ins
     _outputs            what it returned -> how to build that on every call
+    _draws              random numbers whose generators count on the host
+    _escapes            what it kept although a later call overwrites it
     _externals          memory that cannot be re-pointed: listed and kept alive
     _executable         nodes -> executable graph; patch and launch
     _relocation         nodes + regions -> which words are addresses, and of what
     _replace            copies and fills -> kernel nodes
     _implicit, _watch   what the function reaches without being given it
     _ran_code           the code that ran, and the names in it
+    _host_random        random numbers drawn on the host: refused
     _arguments          arguments -> leaves and back
     _containers         nested containers -> leaves and back
     _aliasing           which arrays share memory

@@ -19,11 +19,11 @@ from graphjit._capture import (
     Captured,
     CaptureRetryError,
     capturing,
-    find_escaped,
     new_capture,
 )
 from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
+from graphjit._escapes import refuse_escapes
 from graphjit._executable import Executable, instantiate
 from graphjit._externals import find_externals
 from graphjit._outputs import OutputPlan, plan_outputs
@@ -121,16 +121,15 @@ def _finish(
     capture, adapter = setup.capture, setup.capture.adapter
     outputs = _outputs_of(captured, setup, options)
     graph = replace_copies_and_fills(capture.driver, captured.graph)
-    addresses, scratch_nbytes = Slots(setup, outputs).address_map(graph)
+    slots = Slots(setup, outputs)
+    addresses, scratch_nbytes = slots.address_map(graph)
     plan = find_relocations(graph, addresses, [(c.device_ptr, c.data) for c in capture.constants])
     externals = find_externals(capture, plan, graph, allow_arrays=options.is_block)
     memory_nbytes, scratch_offset = _blocks_of_a_call(outputs, scratch_nbytes)
-    static = options.outputs == "static"
-    static_memory = [adapter.allocate(n) for n in memory_nbytes] if static else None
-    kept = adapter.libraries_in_use(options.library_code)
-    can_be_native = not (setup.aliasing or options.is_block or (static and not outputs.is_fresh))
+    is_static = options.outputs == "static"
+    static_memory = [adapter.allocate(n) for n in memory_nbytes] if is_static else None
     captured_at = time.perf_counter()
-    n_slots = len(setup.leaders) + len(outputs.regions) + bool(scratch_nbytes)
+    n_slots = slots.scratch_slot + bool(scratch_nbytes)
     executable = instantiate(capture.driver, graph, plan, n_slots, options.patch)
     return CacheEntry(
         signature=signature,
@@ -140,6 +139,7 @@ def _finish(
         aliasing=setup.aliasing,
         identity=setup.identity,
         leaders=setup.leaders,
+        draws=capture.draws,
         outputs=outputs,
         scratch_nbytes=scratch_nbytes,
         memory_nbytes=memory_nbytes,
@@ -151,10 +151,17 @@ def _finish(
         node_counts=captured.graph.count_by_kind(),
         capture_us=(captured_at - setup.started) * 1e6,
         instantiate_us=(time.perf_counter() - captured_at) * 1e6,
-        kept=kept,
+        kept=adapter.libraries_in_use(options.library_code),
         static_memory=static_memory,
-        can_be_native=can_be_native,
+        can_be_native=_can_be_native(setup, options, outputs),
     )
+
+
+def _can_be_native(setup: Setup, options: EntryOptions, outputs: OutputPlan) -> bool:
+    """Say whether the compiled hit has what the calls of an entry need."""
+    if setup.aliasing or setup.capture.draws or options.is_block:
+        return False
+    return options.outputs != "static" or outputs.is_fresh
 
 
 def _outputs_of(captured: Captured, setup: Setup, options: EntryOptions) -> OutputPlan:
@@ -164,7 +171,7 @@ def _outputs_of(captured: Captured, setup: Setup, options: EntryOptions) -> Outp
     outputs = plan_outputs(setup.capture, captured.result, given, objects)
     captured.result = None
     if not options.is_block:
-        _refuse_escapes(setup.capture, outputs)
+        refuse_escapes(setup.capture, outputs.regions)
     return outputs
 
 
@@ -190,15 +197,3 @@ def _blocks_of_a_call(outputs: OutputPlan, scratch_nbytes: int) -> tuple[list[in
         blocks[0] = offset + scratch_nbytes
         return blocks, offset
     return [*blocks, scratch_nbytes], -1
-
-
-def _refuse_escapes(capture: Capture, outputs: OutputPlan) -> None:
-    escaped = find_escaped(capture, [region.ptr for region in outputs.regions])
-    if escaped:
-        sizes = ", ".join(f"{region.nbytes} bytes" for region in escaped[:3])
-        raise CaptureError(
-            f"{capture.function} cannot be captured: it keeps {len(escaped)} array(s) that it "
-            f"made ({sizes}) after it returned, in {capture.adapter.holders(escaped[0].ptr)}. "
-            f"They would be overwritten by later calls. Return them instead, or use "
-            f"@graphed(on_unsupported='eager') to run the function uncaptured."
-        )

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphjit._adapters.interface import Adapter, ArraySpec
+from graphjit._adapters.interface import Adapter, ArraySpec, HostGenerator
 from graphjit._arguments import Call
+from graphjit._draws import Draws
 from graphjit._driver.interface import Driver
 from graphjit._nodes import CapturedGraph, UnsupportedNode
-from graphjit._regions import MAX_ALIGNMENT_CLASS, Region, Regions, alignment_class, reserved_range
+from graphjit._regions import MAX_ALIGNMENT_CLASS, Regions, alignment_class, reserved_range
 from graphjit._source import library_call, traceback_line, user_line
 from graphjit.errors import (
     CaptureError,
@@ -65,6 +66,7 @@ class Capture:
     regions: Regions
     hints: dict[str, Any] = field(default_factory=dict)
     constants: list[Constant] = field(default_factory=list)
+    draws: Draws = field(default_factory=Draws)
     failure: Exception | None = None
     is_open: bool = True
 
@@ -103,6 +105,21 @@ class Capture:
 
     def where(self) -> str:
         return user_line(self.adapter.library_modules)
+
+    def fill_before_launch(
+        self, generator: HostGenerator, call: Callable[[int], None], ptr: int
+    ) -> None:
+        region = self.regions.find(ptr) if self.owns(ptr) else None
+        if region is None or region.argument is not None:
+            raise self.refuse("it lets a random generator fill memory that it did not make")
+        region.born = 0  # written before the graph begins: no other memory may share the place
+        self.draws.add_fill(generator, call, ptr)
+
+    def seed_before_launch(self, generator: HostGenerator, n: int) -> int:
+        region = self.regions.place(1)
+        self.regions.free(region.ptr)
+        self.draws.add_seed(generator, n, region.ptr)
+        return region.ptr
 
     def owns(self, ptr: int) -> bool:
         return self.regions.range.holds(ptr)
@@ -275,20 +292,3 @@ def _refuse_unsupported(graph: CapturedGraph, function: str) -> None:
                 f"{node.reason}. Move the call that made it out of the function, or use "
                 f"@graphed(on_unsupported='eager')."
             )
-
-
-def find_escaped(capture: Capture, outputs: list[int]) -> list[Region]:
-    """Find memory that is still held after the function returned, and is no output."""
-    regions = capture.regions
-
-    def alive() -> list[Region]:
-        kept = {id(regions.find(ptr)) for ptr in outputs}
-        return [
-            r
-            for r in regions.regions
-            if r.argument is None and r.freed is None and id(r) not in kept
-        ]
-
-    if alive():
-        gc.collect()  # a reference cycle, such as an exception's, is not an escape
-    return alive()

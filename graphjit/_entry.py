@@ -15,6 +15,7 @@ from typing import Any
 from graphjit._adapters.interface import Adapter, ArraySpec, Memory
 from graphjit._aliasing import alias_pattern, are_apart, same_objects
 from graphjit._arguments import Call
+from graphjit._draws import Draws
 from graphjit._executable import Executable
 from graphjit._externals import External
 from graphjit._hit import MISS, HitCounts, HitPlan
@@ -38,6 +39,7 @@ class CacheEntry:
     """For each array the first place of the same object."""
     leaders: list[int]
     """The array whose address fills each of the first slots."""
+    draws: Draws
     outputs: OutputPlan
     scratch_nbytes: int
     memory_nbytes: list[int]
@@ -66,6 +68,8 @@ class CacheEntry:
 
     def match(self, call: Call) -> list[Any] | None:
         """Return the arrays of a call, arguments and implicit ones; None if it does not fit."""
+        if self.draws and not self.draws.serve():
+            return None
         arrays = call.arrays
         ptrs = call.array_ptrs
         if self.watch.steps:
@@ -89,13 +93,15 @@ class CacheEntry:
         """
         adapter = self.adapter
         slots = [adapter.device_ptr(arrays[i]) for i in self.leaders]
+        slots += [0] * len(self.draws.seeds)
         memories = self.static_memory
         if memories is None:
             memories = [adapter.allocate(nbytes) for nbytes in self.memory_nbytes]
         slots += [memory.ptr for memory in memories]
         if self.scratch_offset >= 0:
             slots.append(memories[0].ptr + self.scratch_offset)
-        if not self.executable.launch(slots, adapter.current_stream()):
+        draw = self.draws.make if self.draws else None
+        if not self.executable.launch(slots, adapter.current_stream(), draw):
             return MISS
         # A scratch block goes back now; the stream orders its next use after this launch.
         return self.outputs.build(adapter, memories, arrays)

@@ -11,7 +11,7 @@ cuGraphUpload, cuGraphExecKernelNodeSetParams; the device patch needs CUDA 12.4.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,14 +83,19 @@ class Executable:
     native: list[Any] = field(default_factory=list)
     lock: Any = field(default_factory=Lock)
 
-    def launch(self, slots: Sequence[int], stream: int) -> bool:
+    def launch(
+        self, slots: list[int], stream: int, draw: Callable[[list[int]], None] | None = None
+    ) -> bool:
         """Point the graph at ``slots`` (addresses) and launch it; one caller at a time.
 
-        False if the graph has been destroyed meanwhile.
+        ``draw`` is called with the slots before that. False if the graph has been destroyed
+        meanwhile; then nothing was drawn.
         """
         with self.lock:
             if self.graph_exec is None:
                 return False
+            if draw is not None:
+                draw(slots)
             if not self.counts.points_at(slots):
                 self._patch(slots)
             self.driver.graph_launch(self.graph_exec, stream)

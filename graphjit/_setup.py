@@ -4,8 +4,8 @@ Input: a call and its implicit arrays. Output: stand-ins; after the capture the 
 addresses: region or real memory -> slot + delta, and the size of the scratch block in bytes.
 
 Arrays are numbered through: first those of the arguments, then the implicit ones. The slots
-are, in order: one for each group of arrays that share memory, one for each block of output
-memory, and one for the scratch block.
+are, in order: one for each group of arrays that share memory, one for each random generator
+that gives seeds, one for each block of output memory, and one for the scratch block.
 """
 
 from __future__ import annotations
@@ -81,13 +81,14 @@ class Slots:
         self.outputs = outputs
         self.capture = setup.capture
         self.slot_of = {leader: slot for slot, leader in enumerate(setup.leaders)}
-        self.first_output = len(setup.leaders)
+        self.first_seed = len(setup.leaders)
+        self.first_output = self.first_seed + len(self.capture.draws.seeds)
         self.scratch_slot = self.first_output + len(outputs.regions)
 
     def address_map(self, graph: CapturedGraph) -> tuple[AddressMap, int]:
         """Return the map of addresses and the size of the scratch block."""
         adapter = self.capture.adapter
-        targets: dict[int, Target] = {}
+        targets = self.capture.draws.targets_of_seeds(self.first_seed)
         output_slots = {id(r): self.first_output + i for i, r in enumerate(self.outputs.regions)}
         temporaries = []
         for region in self.capture.regions.regions:
@@ -96,14 +97,20 @@ class Slots:
                 targets[region.ptr] = Target(self.slot_of[region.argument], region.ptr - base_ptr)
             elif id(region) in output_slots:
                 targets[region.ptr] = Target(output_slots[id(region)], 0)
-            else:
+            elif region.ptr not in targets:
                 temporaries.append(region)
+        temporaries.sort(key=lambda region: region.born)
         reuse = is_linear(graph)
         end = len(self.capture.regions.regions) * 2 + 1
         blocks = [Lifetime(r.nbytes, r.born, r.freed or end) for r in temporaries]
         byte_offsets, nbytes = plan_scratch(blocks, reuse=reuse)
         for region, byte_offset in zip(temporaries, byte_offsets, strict=True):
             targets[region.ptr] = Target(self.scratch_slot, byte_offset)
+        for fill in self.capture.draws.fills:
+            found = self.capture.regions.find(fill.ptr)
+            assert found is not None
+            slot, delta = targets[found.ptr]
+            fill.target = Target(slot, delta + fill.ptr - found.ptr)
         workspaces, total = self._workspaces(graph, nbytes, reuse)
         real = [*self._real_arrays(), *workspaces]
         return AddressMap(self.capture.regions, targets, real), total

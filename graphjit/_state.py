@@ -25,6 +25,12 @@ from graphjit._ran_code import RanCode, is_watching_here, watch_code
 from graphjit._verify import verify_launch
 from graphjit.errors import AnalysisError, CaptureError
 
+_VERIFY_DRAWS = (
+    "{function} cannot be verified: it draws random numbers from a generator whose state is on the "
+    "host, so that the eager call beside a launch would draw others. Leave out verify=True, or "
+    "pass the random numbers as an argument."
+)
+
 
 class State:
     """The function, its options, its reader and its cache."""
@@ -118,4 +124,8 @@ class State:
         signature = self.reader.describe(call, [adapter.spec(a) for a in call.arrays])
         watch = find_implicit(self.fn, self.reader.objects(call), adapter, ran)
         options = replace(self.entry_options, library_code=frozenset(ran.library_modules))
-        return build_entry(self.fn, self.name, call, signature, watch, options)
+        entry = build_entry(self.fn, self.name, call, signature, watch, options)
+        if self.options.verify and entry.draws:
+            entry.close()
+            raise CaptureError(_VERIFY_DRAWS.format(function=self.name))
+        return entry

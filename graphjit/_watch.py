@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from graphjit._host_random import HostRandom
 from graphjit._places import Place
 from graphjit._signature import IdentityKey, static_key
 
@@ -92,7 +93,7 @@ class Watch:
         for step in self.steps:
             values.append(step.place.read(values[step.parent] if step.parent >= 0 else leaves))
         contents = {id(v): (v, v.copy()) for v in values if isinstance(v, _CHANGEABLE)}
-        return Snapshot(self.steps, leaves, values, list(contents.values()))
+        return Snapshot(self.steps, leaves, values, list(contents.values()), HostRandom(values))
 
 
 @dataclass(slots=True)
@@ -103,6 +104,7 @@ class Snapshot:
     leaves: Sequence[Any]
     values: list[Any]
     contents: list[tuple[Any, Any]]
+    host_random: HostRandom
 
     def changes(self) -> list[str]:
         """Return the paths whose values are others now."""
@@ -114,13 +116,14 @@ class Snapshot:
             now = step.place.read(self.values[step.parent] if step.parent >= 0 else self.leaves)
             if now is not self.values[i] and (step.kind == "array" or not step.check(now)):
                 paths.append(step.path)
-        return paths
+        return paths or self.host_random.changes()
 
     def _path_of(self, container: Any) -> str:
         return next(s.path for s, v in zip(self.steps, self.values, strict=True) if v is container)
 
     def restore(self) -> None:
         """Put every value back."""
+        self.host_random.restore()
         for container, before in self.contents:
             container.clear()
             add = container.update if isinstance(container, (dict, set)) else container.extend

@@ -46,6 +46,8 @@ class EntryInfo:
         Captured nodes by kind; copies and fills are launched as kernels.
     relocations : int
         Addresses that are rewritten.
+    draws : int
+        Random draws that the host makes before each launch.
     patch_kind : str
         ``"device"``, ``"host"`` or ``"none"``.
     scratch_nbytes, output_nbytes : int
@@ -68,6 +70,7 @@ class EntryInfo:
     launches: int
     nodes: dict[str, int]
     relocations: int
+    draws: int
     patch_kind: str
     scratch_nbytes: int
     output_nbytes: int
@@ -102,6 +105,7 @@ def describe_entry(entry: CacheEntry) -> EntryInfo:
         launches=entry.counts.launches,
         nodes=dict(entry.node_counts),
         relocations=len(entry.plan.table) + len(entry.plan.words),
+        draws=len(entry.draws),
         patch_kind=executable.patch_kind,
         scratch_nbytes=entry.scratch_nbytes,
         output_nbytes=entry.outputs.nbytes,

@@ -27,6 +27,7 @@ from graphjit._adapters.cupy_capture import (
     take_memory_away,
 )
 from graphjit._adapters.cupy_native import native_library
+from graphjit._adapters.cupy_random import recorded
 from graphjit._adapters.cupy_sparse import register_sparse
 from graphjit._adapters.cupy_streams import CapturedStreams, CaptureStream
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
@@ -129,6 +130,7 @@ class CupyAdapter:
             CapturedStreams(stream, hooks, driver) as streams,
             cupy.cuda.using_allocator(Allocator(self.current_device(), hooks, driver)),
             cupy_guards.lifted(stream.ptr),
+            recorded(hooks),
         ):
 
             def end_capture() -> Any:

@@ -3,9 +3,10 @@
 CuPy refuses cuBLAS, cuSOLVER, cuSPARSE and cuRAND while the current stream is capturing,
 although CUDA allows most of it. Each of its four extension modules asks a C function,
 ``streamIsCapturing``, through a pointer that it imported once. The refusal of cuRAND stays:
-it keeps a part of its generators' state on the host. During a capture of graphjit's
-that pointer leads to a function that answers "no" for the capture stream in the capturing
-thread, and asks CuPy's own function in every other case; afterwards it is put back.
+it keeps a part of its generators' state on the host, see ``cupy_random``. During a capture
+of graphjit's that pointer leads to a function that answers "no" for the capture stream in
+the capturing thread, and asks CuPy's own function in every other case; afterwards it is put
+back.
 
 Input: the capture stream. Output: a context in which the guards are lifted.
 Raises: nothing; a module in which the pointer is not found exactly once keeps its guard, and
@@ -29,8 +30,8 @@ from typing import Any
 MODULES = ("cublas", "curand", "cusolver", "cusparse")
 LIFTED = ("cublas", "cusolver", "cusparse")
 NOT_LIFTED = (
-    "because the host keeps part of the generator's state, which a graph would freeze; use "
-    "cupy.random.default_rng(), whose state is on the device"
+    "because the host keeps part of the generator's state, which a graph would freeze; draw by "
+    "the functions of cupy.random or by a cupy.random.RandomState"
 )
 _PACKAGE = "cupy_backends.cuda.libs."
 _SIGNATURE = b"int (intptr_t, int __pyx_skip_dispatch)"

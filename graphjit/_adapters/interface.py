@@ -40,6 +40,19 @@ class Memory:
     owner: Any
 
 
+class HostGenerator(Protocol):
+    """A random generator of an array library, as far as its state is on the host."""
+
+    identity: Any
+    """Equal for two of the same generator."""
+
+    def serves(self, n: int) -> bool:
+        """Say whether a call would use this generator now, and get ``n`` numbers in a row."""
+
+    def take(self, n: int) -> int:
+        """Return the present seed, and advance it by ``n``."""
+
+
 class CaptureHooks(Protocol):
     """What an adapter reports to the capture in progress."""
 
@@ -63,6 +76,14 @@ class CaptureHooks(Protocol):
 
     def where(self) -> str:
         """Return the user's line that is being run."""
+
+    def fill_before_launch(
+        self, generator: HostGenerator, call: Callable[[int], None], ptr: int
+    ) -> None:
+        """Have ``call(address)`` fill the memory at a reserved address before every launch."""
+
+    def seed_before_launch(self, generator: HostGenerator, n: int) -> int:
+        """Have ``n`` numbers taken before every launch; return what stands for the first."""
 
     def owns(self, ptr: int) -> bool:
         """True if the address lies in the reserved range."""

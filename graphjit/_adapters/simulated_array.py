@@ -21,10 +21,11 @@ from graphjit._adapters.simulated_device import Event, Stream, current_stream, n
 from graphjit._adapters.simulated_kernel import kernel
 from graphjit._adapters.simulated_launch import PACKED
 from graphjit._adapters.simulated_ndarray import Array
+from graphjit._adapters.simulated_random import Generator
 from graphjit._adapters.simulated_storage import Shape, is_contiguous
 
 __all__ = [
-    "Event", "Stream", "null_stream", "matmul", "current_stream", "kernel", "Array",
+    "Event", "Generator", "Stream", "null_stream", "matmul", "current_stream", "kernel", "Array",
     "ndarray", "empty", "zeros", "full", "ones",
     "empty_like", "zeros_like", "ones_like", "full_like", "arange", "asarray", "array",
     "asnumpy", "add", "subtract", "multiply", "divide", "power", "negative", "floor_divide",

@@ -102,6 +102,11 @@ def allocate(nbytes: int) -> Block:
     return Block(hooks.allocate(nbytes), nbytes, hooks.free, hooks)
 
 
+def capture_hooks() -> CaptureHooks | None:
+    """Return the hooks of this thread's capture by graphjit, or None."""
+    return None if _thread.capture is None else _thread.capture.hooks
+
+
 def refuse_host_read(block: Block, call: str) -> None:
     """Raise if contents cannot be read now: during a capture, or from a stand-in."""
     hooks = _thread.capture.hooks if _thread.capture is not None else block.hooks

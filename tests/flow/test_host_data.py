@@ -1,13 +1,14 @@
 """Host data inside the function: constants are right for ever, reads are refused by line."""
 
 import itertools
+import random
 
 import numpy as np
 import pytest
 from helpers.flow_checks import agrees, held_on_device, normal, same_bits
 
 import graphjit
-from graphjit import graphed
+from graphjit import CaptureError, graphed
 from graphjit.testing import simulated as xp
 
 
@@ -182,3 +183,49 @@ def test_reads_of_other_arrays_are_refused_too():
     held = xp.ones(3)
     with pytest.raises(graphjit.HostReadError, match=r"float\(held"):
         graphed(lambda x: x * float(held.sum()))(xp.ones(3))
+
+
+# -- random numbers of the host
+
+
+def draw_by_random(_):
+    return random.random()
+
+
+def draw_by_numpy(_):
+    return float(np.random.standard_normal())
+
+
+def draw_by_generator(generator):
+    return float(generator.random())
+
+
+@pytest.mark.parametrize(
+    ("draw", "generator"),
+    [
+        (draw_by_random, None),
+        (draw_by_numpy, None),
+        (draw_by_generator, np.random.default_rng(3)),
+        (draw_by_generator, random.Random(3)),
+        (draw_by_generator, np.random.RandomState(3)),
+    ],
+    ids=["random", "numpy.random", "Generator", "Random", "RandomState"],
+)
+def test_random_numbers_of_the_host_are_refused(draw, generator):
+    """They would be the same at every launch; after the refusal they go on as if nothing was."""
+
+    def fn(x):
+        return x + (draw(generator) if generator is None else float(generator.random()))
+
+    random.seed(4)
+    np.random.seed(4)
+    x = xp.asarray(normal(4))
+    with pytest.raises(CaptureError, match="random") as caught:
+        graphed(fn)(x)
+    after = draw(generator)
+    random.seed(4)
+    np.random.seed(4)
+    if generator is None:
+        first, second = draw(generator), draw(generator)
+        assert caught.value.eager_result.get().tolist() == (x.get() + first).tolist()
+        assert after == second

@@ -9,7 +9,6 @@ import pytest
 from cupy import cublas
 from helpers.gpu_checks import agrees, hits, in_threads, normal, same_bits
 
-import graphjit
 from graphjit import graphed
 
 UNUSUAL_PRIMES = (1013, 2027, 4051)
@@ -264,28 +263,3 @@ def test_reseeding_a_generator():
         assert same_bits(sequences[-1], [draw() for _ in range(3)])
     assert same_bits(sequences[0], sequences[2])
     assert not same_bits(sequences[0], sequences[1])
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda x: x + cp.random.random(x.shape),
-        lambda x: x + cp.random.randn(*x.shape),
-        lambda x: x + cp.random.uniform(size=x.shape),
-        lambda x: cp.random.RandomState(3).normal(size=x.shape),
-    ],
-    ids=["random", "randn", "uniform", "RandomState"],
-)
-def test_the_older_random_functions_are_refused(draw):
-    """Functions of cupy.random that keep state on the host are refused, naming cuRAND, and
-    draw eagerly what they would have drawn.
-    """
-    with pytest.raises(graphjit.CaptureError, match=r"(?i)curand"):
-        graphed(draw)(normal(10))
-    eager = graphed(on_unsupported="eager")(draw)
-    x = normal(10)
-    eager(x)
-    cp.random.seed(11)
-    expected = [draw(x) for _ in range(3)]
-    cp.random.seed(11)
-    assert same_bits(expected, [eager(x) for _ in range(3)])
