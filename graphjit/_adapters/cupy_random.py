@@ -32,6 +32,7 @@ _FILL = (
     "generateLogNormal",
     "generateLogNormalDouble",
 )
+_SEED = ("createGenerator", "setPseudoRandomGeneratorSeed")
 _END_OF_SEEDS = (1 << 64) - 1  # RandomState counts modulo this
 
 
@@ -66,8 +67,8 @@ def recorded(hooks: CaptureHooks) -> Iterator[None]:
     with ExitStack() as stack:
         for name in _FILL if curand is not None else ():
             _replace(stack, curand, name, partial(_fill, hooks, thread))
-        if curand is not None:
-            _replace(stack, curand, "setPseudoRandomGeneratorSeed", partial(_seed, hooks, thread))
+        for name in _SEED if curand is not None else ():
+            _replace(stack, curand, name, partial(_seed, hooks, thread))
         _replace(stack, RandomState, "_get_seed", partial(_take, hooks, thread))
         yield
 
@@ -102,12 +103,12 @@ def _fill(hooks: CaptureHooks, thread: int, original: Any) -> Any:
 
 
 def _seed(hooks: CaptureHooks, thread: int, original: Any) -> Any:
-    def seed(*args: Any) -> None:
+    def seed(*args: Any) -> Any:
         if threading.get_ident() == thread:
             raise hooks.refuse(
                 "it seeds a random generator, or makes one, which a launch would not repeat"
             )
-        original(*args)
+        return original(*args)
 
     return seed
 
