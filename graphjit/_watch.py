@@ -6,10 +6,12 @@ Output: on every call the implicit arrays as they are now, or the path that has 
 
 from __future__ import annotations
 
+import array
 import collections
 import enum
 import operator
 from collections.abc import Callable, Hashable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +36,8 @@ VALUE_TYPES: tuple[type, ...] = (
     range,
 )
 """Types whose values are compared, and returned, as they are."""
-_CHANGEABLE = (list, dict, set, collections.deque)
+_CONTAINERS = (list, dict, set, collections.deque)
+_BUFFERS = (np.ndarray, bytearray, array.array)
 Check = Callable[[Any], bool]
 
 
@@ -92,7 +95,7 @@ class Watch:
         values: list[Any] = []
         for step in self.steps:
             values.append(step.place.read(values[step.parent] if step.parent >= 0 else leaves))
-        contents = {id(v): (v, v.copy()) for v in values if isinstance(v, _CHANGEABLE)}
+        contents = {id(v): (v, copy(v)) for v in values if isinstance(v, _CONTAINERS + _BUFFERS)}
         return Snapshot(self.steps, leaves, values, list(contents.values()), HostRandom(values))
 
 
@@ -109,12 +112,14 @@ class Snapshot:
     def changes(self) -> list[str]:
         """Return the paths whose values are others now."""
         for container, before in self.contents:
-            if len(container) != len(before):
+            if isinstance(container, _CONTAINERS) and len(container) != len(before):
                 return [self._path_of(container)]
         paths = []
         for i, step in enumerate(self.steps):
             now = step.place.read(self.values[step.parent] if step.parent >= 0 else self.leaves)
-            if now is not self.values[i] and (step.kind == "array" or not step.check(now)):
+            # A counter in a NumPy array, or a set, changes in place.
+            may_differ = now is not self.values[i] or step.kind == "content"
+            if may_differ and (step.kind == "array" or not step.check(now)):
                 paths.append(step.path)
         return paths or self.host_random.changes()
 
@@ -125,13 +130,39 @@ class Snapshot:
         """Put every value back."""
         self.host_random.restore()
         for container, before in self.contents:
-            container.clear()
-            add = container.update if isinstance(container, (dict, set)) else container.extend
-            add(before)
+            if not _holds_the_same(container, before):
+                _refill(container, before)
         for i, step in enumerate(self.steps):
             parent = self.values[step.parent] if step.parent >= 0 else self.leaves
             if step.place.read(parent) is not self.values[i]:
                 step.place.write(parent, self.values[i])
+
+
+def _holds_the_same(container: Any, before: Any) -> bool:
+    """Say whether a container holds the very same items, in the same order, as its copy."""
+    if isinstance(container, _BUFFERS):
+        return _bytes_of(container) == _bytes_of(before)
+    if isinstance(container, set):
+        return container == before
+    pairs = [(container, before)]
+    if isinstance(container, dict):
+        pairs.append((container.values(), before.values()))  # type: ignore[arg-type]
+    return len(container) == len(before) and all(
+        all(map(operator.is_, now, then)) for now, then in pairs
+    )
+
+
+def _bytes_of(buffer: Any) -> bytes:
+    return bytes(buffer) if isinstance(buffer, bytearray) else buffer.tobytes()
+
+
+def _refill(container: Any, before: Any) -> None:
+    if isinstance(container, _BUFFERS):
+        container[... if isinstance(container, np.ndarray) else slice(None)] = before
+        return
+    container.clear()
+    add = container.update if isinstance(container, (dict, set)) else container.extend
+    add(before)
 
 
 # -- checks

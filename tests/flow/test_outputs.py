@@ -1,5 +1,6 @@
 """Outputs: fresh memory, views, inputs; in-place updates once; nothing escapes."""
 
+import array
 import collections
 
 import numpy as np
@@ -326,3 +327,43 @@ def test_an_array_in_a_reference_cycle_is_no_escape():
         return cycle["array"] + 1
 
     assert agrees(graphed(fn), fn, normal(3))
+
+
+def count_in_array(kept):
+    kept[0] += 1
+    return int(kept[0])
+
+
+def count_in_set(kept):
+    kept.add(kept.pop() + 1)
+    return next(iter(kept))
+
+
+@pytest.mark.parametrize(
+    ("make", "count"),
+    [
+        (lambda: np.zeros(2), count_in_array),
+        (lambda: bytearray(2), count_in_array),
+        (lambda: array.array("d", [0, 0]), count_in_array),
+        (lambda: {0}, count_in_set),
+    ],
+    ids=["NumPy array", "bytearray", "array", "set"],
+)
+def test_counters_that_change_in_place_are_refused(make, count):
+    """A counter in host memory is refused by name, and counts the eager call only."""
+    kept, expected = make(), make()
+    count(expected)
+    with pytest.raises(graphjit.CaptureError, match="it changes kept"):
+        graphed(lambda x: x * count(kept))(normal(4))
+    assert list(kept) == list(expected)
+
+
+def test_a_refusal_leaves_unchanged_containers_alone():
+    """A container that the function only reads may be iterated over while it is refused."""
+    kept = collections.deque([1.0, 2.0])
+
+    @graphed(on_unsupported="eager")
+    def fn(x):
+        return x * kept[0] * float(x.sum())
+
+    assert [same_bits(fn(x), fn.eager(x)) for x in map(normal, (4, 5)) for _ in kept] == [True] * 4
