@@ -61,9 +61,12 @@ def imported_modules(code: types.CodeType) -> Iterator[str]:
 def _attribute_names(code: types.CodeType) -> Iterator[str]:
     """Yield the names that code mentions, and its strings: ``getattr(self, "bias", None)``."""
     yield from code.co_names
-    for const in code.co_consts:
+    consts = list(code.co_consts)
+    for const in consts:
         if isinstance(const, types.CodeType):
             yield from _attribute_names(const)
+        elif isinstance(const, (tuple, frozenset)):
+            consts += const  # ``for name in ("w", "b")``, and the keywords of a class pattern
         elif isinstance(const, str) and const.isidentifier():
             yield const
 

@@ -122,10 +122,28 @@ class State:
     def _capture(self, call: Call, ran: RanCode) -> CacheEntry:
         adapter = call.adapter
         signature = self.reader.describe(call, [adapter.spec(a) for a in call.arrays])
-        watch = find_implicit(self.fn, self.reader.objects(call), adapter, ran)
-        options = replace(self.entry_options, library_code=frozenset(ran.library_modules))
-        entry = build_entry(self.fn, self.name, call, signature, watch, options)
+        while True:
+            n_known = len(ran.codes), len(ran.library_modules)
+            watch = find_implicit(self.fn, self.reader.objects(call), adapter, ran)
+            options = replace(self.entry_options, library_code=frozenset(ran.library_modules))
+            fn = partial(self._call_watched, ran, adapter.library_modules)
+            entry = build_entry(fn, self.name, call, signature, watch, options)
+            if n_known == (len(ran.codes), len(ran.library_modules)):
+                break
+            # The eager call had set something up, and the capture took another way: what its
+            # code names has not been watched yet.
+            entry.close()
         if self.options.verify and entry.draws:
             entry.close()
             raise CaptureError(_VERIFY_DRAWS.format(function=self.name))
         return entry
+
+    def _call_watched(
+        self, ran: RanCode, library_modules: frozenset[str], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        with watch_code(library_modules) as again:
+            try:
+                return self.fn(*args, **kwargs)
+            finally:
+                ran.codes.update(again.codes)
+                ran.library_modules |= again.library_modules

@@ -499,3 +499,64 @@ def test_a_number_of_a_module_that_is_imported_inside_is_seen(monkeypatch):
     assert [scaled(x).tolist() for _ in range(2)] == [[2.0, 2.0]] * 2
     module.value = 3.0
     assert scaled(x).tolist() == [3.0, 3.0]
+
+
+def scaled_late(x):
+    return x * scale
+
+
+def take_stored(self, x):
+    return x * self.factor + self.stored
+
+
+def test_code_that_only_the_capture_runs_is_watched():
+    """What a function names after its first call has set something up is read on every call."""
+
+    class Lazy:
+        stored = None
+        factor = 2.0
+
+        def plain(self, x):
+            if self.stored is None:
+                self.stored = xp.ones(4)
+                return x
+            return take_stored(self, scaled_late(x))
+
+    lazy = Lazy()
+    fn = graphed(lazy.plain)
+    fn(normal(4))
+    assert agrees(fn, lazy.plain, normal(4))
+    for name, holder in (("factor", lazy), ("scale", sys.modules[__name__])):
+        before = getattr(holder, name)
+        setattr(holder, name, 5.0)
+        assert agrees(fn, lazy.plain, normal(4))
+        setattr(holder, name, before)
+    assert agrees(fn, lazy.plain, normal(4))
+
+
+class Settings:
+    pass
+
+
+def by_names(x, model):
+    for name in ("factor", "offset"):
+        x = x * getattr(model, name)
+    return x
+
+
+def by_pattern(x, model):
+    match model:
+        case Settings(factor=factor, offset=offset):
+            return x * factor + offset
+
+
+@pytest.mark.parametrize("use", [by_names, by_pattern])
+def test_names_in_a_tuple_of_the_code_are_read_anew(use):
+    """A number whose name stands in a tuple, or in a class pattern, is read on every call."""
+    model = Settings()
+    model.factor = 2.0
+    fn = graphed(lambda x: use(x, model))
+    for offset in (3.0, 3.0, 7.0):
+        model.offset = offset
+        assert agrees(fn, lambda x: use(x, model), normal(4))
+    assert fn.cache_info().hits == 1
