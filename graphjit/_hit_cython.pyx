@@ -421,7 +421,8 @@ cdef class FastHits:
         cdef Py_ssize_t n_arrays = 0
         if self.lib is not None and self.lib is not lib:
             return False
-        if len(plan.spans) > MAX_ARRAYS or len(plan.leaders) + len(plan.memory_nbytes) >= MAX_SLOTS:
+        n_slots = len(plan.leaders) + len(plan.memory_nbytes) + len(plan.static_ptrs or ())
+        if len(plan.spans) > MAX_ARRAYS or n_slots >= MAX_SLOTS:  # one is for the scratch block
             return False
         self.lib = lib
         cdef Py_ssize_t n = write_key(lib, args, key, ptrs, &n_arrays)

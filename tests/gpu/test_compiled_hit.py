@@ -76,8 +76,8 @@ class Bench:
     def array(self, shape=(4,), dtype=np.float32, byte_offset=0):
         return cp.ndarray(shape, dtype, memptr=self.allocate(1 << 16) + byte_offset)
 
-    def serve(self, args, **changes):
-        """Register an entry for calls like this one; return its executable."""
+    def plan(self, args, **changes):
+        """Describe an entry for calls like this one."""
         n_arrays = sum(isinstance(a, cp.ndarray) for a in args) + changes.pop("n_implicit", 0)
         executable = SimpleNamespace(lock=hit.Lock(), counts=hit.HitCounts(), fail=self._fail)
         settings = {
@@ -87,8 +87,13 @@ class Bench:
             "patches": [(3, 4, ctypes.addressof(self.buffer), None, 0, n_arrays + 1, None)],
             "templates": [self.array()], "is_tuple": False, "build": None, "steps": [],
         }  # fmt: skip
-        assert self.hits.add(self.library, args, hit.HitPlan(**settings | changes))
-        return executable
+        return hit.HitPlan(**settings | changes)
+
+    def serve(self, args, **changes):
+        """Register an entry for calls like this one; return its executable."""
+        plan = self.plan(args, **changes)
+        assert self.hits.add(self.library, args, plan)
+        return plan.executable
 
     @staticmethod
     def _fail(call, status):
@@ -182,6 +187,15 @@ def test_unchanged_addresses_are_not_written_again(bench):
     bench.serve((a, b), memory_nbytes=[], static_ptrs=[0x1234], static_result="static")
     assert [bench.hits.call((a, b)) for _ in range(2)] == ["static"] * 2
     assert bench.calls[1:] == [(GRAPH_EXEC, STREAM)] * 2
+
+
+def test_more_slots_than_fit_are_declined(bench):
+    """An entry of more outputs than there is room for, fresh or static, is not served natively."""
+    args = (bench.array(),)
+    for n, declined in ((62, False), (63, True), (200, True)):
+        for outputs in ({"memory_nbytes": [16] * n}, {"memory_nbytes": [], "static_ptrs": [1] * n}):
+            plan = bench.plan(args, templates=[args[0]] * n, **outputs)
+            assert (bench.hits.add(bench.library, args, plan) is False) == declined
 
 
 def test_implicit_arguments(bench):
