@@ -116,6 +116,7 @@ class Cache:
         self._n_entries -= 1
         self._hits_of_gone += entry.counts.hits
         entry.close()
+        self.fast.drop_closed()
 
     def count_warmup(self, key: Hashable) -> int:
         """Count an eager call before the capture; return how many there were."""

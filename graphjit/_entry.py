@@ -115,7 +115,7 @@ class CacheEntry:
         return HitPlan(
             entry=self,
             executable=executable,
-            graph_exec=int(executable.graph_exec),
+            graph_exec=int(executable.graph_exec or 0),  # none if it has just been evicted
             context=executable.driver.native_context(),
             spans=[(spec.low, spec.high) for spec in self.specs],
             leaders=self.leaders,

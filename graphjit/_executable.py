@@ -133,12 +133,20 @@ class Executable:
         ]
         return found
 
+    def open_native(self, entry: Any) -> None:
+        """Let the compiled hit launch the graph, unless another thread has just destroyed it."""
+        with self.lock:
+            if self.graph_exec is not None and not entry.is_open:
+                self.native.append(entry)
+                entry.is_open = True
+
     def close(self) -> None:
         """Destroy the graph once its launches are done, and free what it owned."""
         with self.lock:
             graph_exec, self.graph_exec = self.graph_exec, None
             for entry in self.native:
                 entry.is_open = False
+            self.native.clear()
         if graph_exec is None:
             return
         self.driver.graph_exec_destroy(graph_exec)

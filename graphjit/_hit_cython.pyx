@@ -259,7 +259,7 @@ cdef class NativeEntry:
         self.static_ptrs = plan.static_ptrs
         if self.static_ptrs is not None:
             self.n_slots += len(self.static_ptrs)
-        self.is_open = True
+        self.is_open = False  # `Executable.open_native` opens it, if the graph is still there
 
     cdef bint fits(self, uint64_t* ptrs) noexcept:
         """Say whether no two arrays share memory; entries for others are not served here."""
@@ -414,8 +414,18 @@ cdef class FastHits:
         self.entries = {}
         self.last_found = None
 
+    def drop_closed(self):
+        """Forget entries whose graph is gone, and with them what they hold."""
+        cdef dict kept = {}
+        for key, found in list(self.entries.items()):
+            is_open = [e for e in found if (<NativeEntry>e).is_open]
+            if is_open:
+                kept[key] = is_open
+        self.entries = kept
+        self.last_found = None
+
     def add(self, NativeLibrary lib, tuple args, plan):
-        """Serve calls like this one natively from now on; False if that is not possible."""
+        """Make an entry for calls like this one, to be opened; False if that is not possible."""
         cdef char[MAX_KEY] key
         cdef uint64_t[MAX_ARRAYS] ptrs
         cdef Py_ssize_t n_arrays = 0

@@ -54,6 +54,9 @@ class FastHits:
     def clear(self) -> None:
         """Do nothing: there is nothing to forget."""
 
+    def drop_closed(self) -> None:
+        """Do nothing: there is nothing to forget."""
+
     def add(self, lib: Any, args: tuple[Any, ...], plan: Any) -> Any:
         """Return False: the entry is served by ``State.run``."""
         return False

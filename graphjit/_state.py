@@ -83,7 +83,7 @@ class State:
                 lib, tuple(call.leaves), entry.hit_plan(arrays)
             )
             if native:
-                entry.executable.native.append(native)
+                entry.executable.open_native(native)
             else:
                 entry.can_be_native = False
 

@@ -92,7 +92,8 @@ class Bench:
     def serve(self, args, **changes):
         """Register an entry for calls like this one; return its executable."""
         plan = self.plan(args, **changes)
-        assert self.hits.add(self.library, args, plan)
+        plan.executable.native = self.hits.add(self.library, args, plan)
+        plan.executable.native.is_open = True
         return plan.executable
 
     @staticmethod
@@ -187,6 +188,22 @@ def test_unchanged_addresses_are_not_written_again(bench):
     bench.serve((a, b), memory_nbytes=[], static_ptrs=[0x1234], static_result="static")
     assert [bench.hits.call((a, b)) for _ in range(2)] == ["static"] * 2
     assert bench.calls[1:] == [(GRAPH_EXEC, STREAM)] * 2
+
+
+def test_a_closed_entry_is_not_launched_and_let_go(bench):
+    """An entry launches nothing before it is opened and after it is closed, and can be dropped."""
+    args = (bench.array(),)
+    held = bench.array()
+    executable = bench.serve(args, templates=[held])
+    n_held = sys.getrefcount(held)
+    executable.native.is_open = False
+    assert bench.hits.call(args) is hit.MISS
+    bench.hits.drop_closed()
+    del executable.native
+    assert sys.getrefcount(held) == n_held - 1
+    assert bench.hits.add(bench.library, args, bench.plan(args))
+    assert bench.hits.call(args) is hit.MISS
+    assert not bench.calls
 
 
 def test_more_slots_than_fit_are_declined(bench):
