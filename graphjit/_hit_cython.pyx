@@ -107,7 +107,7 @@ cdef class NativeStep:
 
     cdef int op, kind
     cdef Py_ssize_t parent
-    cdef object place, key, check, known
+    cdef object place, key, check, known, known_type
 
     def __init__(self, step):
         place = step.place
@@ -146,13 +146,15 @@ cdef class NativeStep:
         if self.kind == CHECK_VALUE:
             if value is self.known:
                 return True
-        elif self.kind == CHECK_OBJECT and self.known is not MISS and self.known() is value:
+        elif (self.kind == CHECK_OBJECT and self.known is not MISS and self.known() is value
+                and type(value) is self.known_type):
             return True
         if not self.check(value):
             return False
         if self.kind == CHECK_VALUE:
             self.known = value
         elif self.kind == CHECK_OBJECT:
+            self.known_type = type(value)
             try:
                 self.known = weakref.ref(value)
             except TypeError:
@@ -600,7 +602,7 @@ cdef Py_ssize_t write_key(
             return -1  # values whose address says nothing
         else:
             # None, booleans, and objects by identity: `add` is only asked for those. Should
-            # another object come to lie at the address, the watch reads what it holds.
+            # another object come to lie at the address, the watch tells it from the first.
             (<uint64_t*>(key + n))[2] = <uint64_t>obj
         n += 24
     return n

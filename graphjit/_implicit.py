@@ -36,6 +36,7 @@ from graphjit._ran_code import (
     top_module,
 )
 from graphjit._regions import alignment_class
+from graphjit._signature import is_kept_by_identity
 from graphjit._watch import Step, Watch
 from graphjit.errors import CaptureError
 
@@ -112,7 +113,11 @@ class _Walker:
 
     def walk_argument(self, leaf: int, path: str, value: Any) -> None:
         """Walk an object that is an argument: each call's own, found by its place."""
-        index = self._add(-1, places.Argument(leaf), watch.same_type(value), path)
+        # An object of that address may be another by now: the compiled hit looks no further.
+        by_identity = is_kept_by_identity(type(value))
+        check = watch.same_object(value) if by_identity else watch.same_type(value)
+        kind = "object" if by_identity else "content"
+        index = self._add(-1, places.Argument(leaf), check, path, kind)
         self._is_new(id(value))
         self._walk_inside(index, path, value)
 

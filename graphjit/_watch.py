@@ -181,8 +181,8 @@ def same_type(value: Any) -> Check:
 
 def same_object(value: Any) -> Check:
     """Accept the very same object, without keeping it alive where that is possible."""
-    key = IdentityKey(value)
-    return lambda now: now is not None and key.get() is now
+    key, kind = IdentityKey(value), type(value)  # an object can be given another class
+    return lambda now: now is not None and key.get() is now and type(now) is kind
 
 
 def same_value(value: Any, path: str) -> Check:

@@ -560,3 +560,21 @@ def test_names_in_a_tuple_of_the_code_are_read_anew(use):
         model.offset = offset
         assert agrees(fn, lambda x: use(x, model), normal(4))
     assert fn.cache_info().hits == 1
+
+
+def test_an_object_that_becomes_one_of_another_class_is_seen():
+    """An object that is given another class does what that class says."""
+
+    class First:
+        def apply(self, x):
+            return x * 2
+
+    class Second:
+        def apply(self, x):
+            return x * 3
+
+    model = First()
+    fn = graphed(lambda x: model.apply(x))
+    for kind in (First, First, Second, Second):
+        model.__class__ = kind
+        assert agrees(fn, lambda x: model.apply(x), normal(4))

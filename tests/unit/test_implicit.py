@@ -187,3 +187,11 @@ def fn():
     found = set(global_names(code))
     assert {"assigned", "loaded", "iterable", "inner", "deep"} <= found
     assert "attribute" not in found
+
+
+def test_an_argument_at_the_address_of_a_dead_one_is_another():
+    """The watch of a function that is an argument accepts no other function in its place."""
+    first, second = (lambda x: x * 2), (lambda x: x * 3)
+    watched = watch_of(lambda f: None, first)
+    assert watched.read([first]) == []
+    assert watched.read([second]) is None
