@@ -6,15 +6,16 @@ Output: a ``Watch`` that finds every array, and every value that the code names.
 Raises: ``CaptureError`` when there is too much to watch.
 
 The rule: a global, a closure cell or an attribute is watched if the code that ran mentions
-its name, or if it holds arrays; lists, tuples and dictionaries by what they hold. What is
-reached in no such way (``getattr`` with a computed name) is not seen; if it is an array, the
-graph's own addresses give it away and the capture is refused.
+its name, or if it holds arrays; containers by what they hold. What is reached in no such way
+(``getattr`` with a computed name) is not seen; if it is an array, the graph's own addresses
+give it away and the capture is refused.
 """
 
 from __future__ import annotations
 
 import array
 import collections
+import ctypes
 import functools
 import sys
 import types
@@ -26,7 +27,7 @@ import numpy as np
 from graphjit import _places as places
 from graphjit import _watch as watch
 from graphjit._adapters.interface import Adapter
-from graphjit._places import MISSING, Place
+from graphjit._places import MISSING, Place, attributes_of, vars_of
 from graphjit._ran_code import (
     OWN_MODULES,
     STDLIB_MODULES,
@@ -43,6 +44,8 @@ from graphjit.errors import CaptureError
 MAX_ITEMS = 4096
 """Items of one container that are watched one by one."""
 MAX_STEPS = 20_000
+_BUFFER_TYPES = (bytearray, memoryview, array.array, ctypes.Structure.__mro__[1])  # of ctypes: all
+_MIXIN_MODULES = frozenset({"builtins", "abc", "typing"})
 _DESCRIPTIVE = frozenset({"__annotations__", "__doc__", "__module__", "__dict__", "__weakref__"})
 
 
@@ -98,15 +101,15 @@ class _Walker:
             return
         if self.adapter.is_array(value):
             self._add(parent, place, self._same_array(value), path, "array")
+        elif isinstance(value, (np.ndarray, np.void)):
+            self._add(parent, place, watch.same_host_array(value), path)
         elif isinstance(value, watch.VALUE_TYPES):
             self._add(parent, place, watch.same_value(value, path), path, "value")
-        elif isinstance(value, np.ndarray):
-            self._add(parent, place, watch.same_host_array(value), path)
-        elif isinstance(value, (bytearray, memoryview, array.array)):
+        elif isinstance(value, _BUFFER_TYPES):
             self._add(parent, place, watch.same_bytes(value), path)
-        elif isinstance(value, set):
-            self._add(parent, place, watch.same_set(value), path)
-        elif isinstance(value, (list, tuple, dict, collections.deque)):
+        elif isinstance(value, (set, frozenset)):
+            self._walk_members(self._add(parent, place, watch.same_set(value), path), path, value)
+        elif isinstance(value, (list, tuple, collections.deque, *watch.MAPPING_TYPES)):
             self._walk_container(parent, place, path, value)
         else:
             self._walk_object(parent, place, path, value)
@@ -143,18 +146,35 @@ class _Walker:
         return lambda now: adapter.is_array(now) and key(now) == before
 
     def _walk_container(self, parent: int, place: Place, path: str, value: Any) -> None:
-        if len(value) > MAX_ITEMS:
+        is_dict = isinstance(value, watch.MAPPING_TYPES)
+        items = value.values() if is_dict else value
+        if len(value) > MAX_ITEMS and all(map(self._is_whole, items)):
             self._add(parent, place, watch.same_items(value), path)
             return
         if not self._is_new(id(value)):
             # Its items are watched along the first path that led to it.
             self._add(parent, place, watch.same_object(value), path, "object")
             return
-        is_dict = isinstance(value, dict)
         check = watch.same_keys(value) if is_dict else watch.same_length(value)
         index = self._add(parent, place, check, path)
         for key in list(value) if is_dict else range(len(value)):
             self.walk(index, places.Item(key), f"{path}[{key!r}]", value[key])
+        if is_dict:
+            self._walk_members(index, path, value)
+        if top_module(type(value).__module__) not in STDLIB_MODULES:
+            self._walk_attributes(index, path, value)  # a class derived from list
+
+    def _walk_members(self, index: int, path: str, members: Any) -> None:
+        """Walk the objects in a set, or among the keys of a dictionary."""
+        for i, member in enumerate(members):
+            if not self._is_whole(member):
+                self.walk(index, places.Member(i), f"member {i} of {path}", member)
+
+    def _is_whole(self, value: Any) -> bool:
+        """Say whether a value holds nothing that could change by itself."""
+        if type(value) is tuple:
+            return all(map(self._is_whole, value))
+        return isinstance(value, watch.VALUE_TYPES) or self.adapter.is_array(value)
 
     def _walk_object(self, parent: int, place: Place, path: str, value: Any) -> None:
         index = self._add(parent, place, watch.same_object(value), path, "object")
@@ -184,7 +204,13 @@ class _Walker:
             self.walk(index, place, name, place.read(None))
         if index >= 0:
             self._walk_named(index, path, fn, ("__defaults__", "__kwdefaults__", "__wrapped__"))
+        for name, attribute in vars(fn).items():
+            if name in self.names or self._holds_arrays(attribute):
+                self.walk(-1, places.Global(vars(fn), name), f"{path}.{name}", attribute)
         if fn.__code__ in self.ran.codes:
+            if index >= 0:  # a tool that reloads modules gives a function other code
+                code = watch.same_object(fn.__code__)
+                self._add(index, places.Attribute("__code__"), code, f"{path}.__code__", "object")
             self.walk_globals(fn.__code__, fn.__globals__)
 
     def walk_globals(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
@@ -208,12 +234,15 @@ class _Walker:
         in_library = self._in_library(value)
         is_class = isinstance(value, type)
         # The code of the standard library is not observed: all values of its objects count.
-        all_count = top_module(type(value).__module__) in STDLIB_MODULES and not (
-            is_class or isinstance(value, types.ModuleType)
-        )
-        for name, attribute in _attributes(value):
+        modules = {top_module(base.__module__) for base in type(value).__mro__[1:]}
+        modules = {top_module(type(value).__module__), *(modules - _MIXIN_MODULES)}
+        is_object = not (is_class or isinstance(value, types.ModuleType))
+        all_count = is_object and not modules.isdisjoint(STDLIB_MODULES)
+        for name, attribute in attributes_of(value):
             if name in _DESCRIPTIVE:
                 continue
+            if attribute is MISSING and name in self.names:
+                self._add(index, places.Attribute(name), watch.is_missing, f"{path}.{name}")
             mentioned = name == "__wrapped__" or (
                 (all_count or name in self.names) and not in_library
             )
@@ -244,7 +273,9 @@ class _Walker:
             absent = places.AbsentNames(self.names - vars(base).keys(), base)
             self._add(-1, absent, watch.is_true, f"the attributes of {base.__qualname__}")
             for name in list(vars(base)):
-                if name == "__call__" or (name in self.names and not name.startswith("__")):
+                has_run = getattr(vars(base)[name], "__code__", None) in self.ran.codes
+                is_named = name in self.names and not name.startswith("__")
+                if name == "__call__" or has_run or is_named:
                     place = places.ClassAttribute(base, name)
                     self.walk(-1, place, f"{base.__qualname__}.{name}", place.read(None))
 
@@ -267,24 +298,3 @@ class _Walker:
         if isinstance(value, type):
             return top_module(value.__module__) in self._library
         return top_module(type(value).__module__) in self.adapter.library_modules | OWN_MODULES
-
-
-def vars_of(value: Any) -> dict[str, Any]:
-    """Return an object's own dictionary; empty if it has none."""
-    try:
-        # Not `getattr`: a type alias such as dict[str, int] would give the dictionary of dict.
-        found: dict[str, Any] = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return found
-
-
-def _attributes(value: Any) -> list[tuple[str, Any]]:
-    """List an object's own attributes, from its dictionary and its slots."""
-    found = dict(vars_of(value))
-    for base in type(value).__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            if name not in ("__weakref__", "__dict__"):
-                found[name] = getattr(value, name, MISSING)
-    return list(found.items())

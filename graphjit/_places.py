@@ -5,6 +5,7 @@ Input: the object that a place belongs to. Output: what is there now; ``MISSING`
 
 from __future__ import annotations
 
+import types
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,7 +29,10 @@ class Attribute:
         return getattr(parent, self.name, MISSING)
 
     def write(self, parent: Any, value: Any) -> None:
-        setattr(parent, self.name, value)
+        if value is MISSING:
+            delattr(parent, self.name)
+        else:
+            setattr(parent, self.name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,20 @@ class Item:
             return parent[self.key]
         except (IndexError, KeyError):
             return MISSING
+
+    def write(self, parent: Any, value: Any) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a set, or a key of a dictionary, by its place."""
+
+    index: int
+
+    def read(self, parent: Any) -> Any:
+        members = list(parent)
+        return members[self.index] if self.index < len(members) else MISSING
 
     def write(self, parent: Any, value: Any) -> None:
         pass
@@ -150,3 +168,24 @@ class Held:
 
     def write(self, parent: Any, value: Any) -> None:
         pass
+
+
+def vars_of(value: Any) -> dict[str, Any]:
+    """Return an object's own dictionary; empty if it has none."""
+    try:
+        # Not `getattr`: a type alias such as dict[str, int] would give the dictionary of dict.
+        found: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return found
+
+
+def attributes_of(value: Any) -> list[tuple[str, Any]]:
+    """List an object's own attributes, from its dictionary and its slots."""
+    found = dict(vars_of(value))
+    for base in type(value).__mro__:
+        if "__slots__" in vars(base):
+            for name, slot in vars(base).items():  # the name of a private one is a mangled one
+                if isinstance(slot, types.MemberDescriptorType):
+                    found[name] = getattr(value, name, MISSING)
+    return list(found.items())

@@ -10,6 +10,7 @@ import array
 import collections
 import enum
 import operator
+import types
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from graphjit._host_random import HostRandom
-from graphjit._places import Place
+from graphjit._places import MISSING, Place
 from graphjit._signature import IdentityKey, static_key
 
 VALUE_TYPES: tuple[type, ...] = (
@@ -36,6 +37,7 @@ VALUE_TYPES: tuple[type, ...] = (
     range,
 )
 """Types whose values are compared, and returned, as they are."""
+MAPPING_TYPES = (dict, types.MappingProxyType)
 _CONTAINERS = (list, dict, set, collections.deque)
 _BUFFERS = (np.ndarray, bytearray, array.array)
 Check = Callable[[Any], bool]
@@ -143,10 +145,10 @@ def _holds_the_same(container: Any, before: Any) -> bool:
     if isinstance(container, _BUFFERS):
         return _bytes_of(container) == _bytes_of(before)
     if isinstance(container, set):
-        return container == before
-    pairs = [(container, before)]
+        return bool(container == before)
+    pairs: list[tuple[Any, Any]] = [(container, before)]
     if isinstance(container, dict):
-        pairs.append((container.values(), before.values()))  # type: ignore[arg-type]
+        pairs.append((container.values(), before.values()))
     return len(container) == len(before) and all(
         all(map(operator.is_, now, then)) for now, then in pairs
     )
@@ -157,8 +159,11 @@ def _bytes_of(buffer: Any) -> bytes:
 
 
 def _refill(container: Any, before: Any) -> None:
+    if isinstance(container, np.ndarray):
+        container[...] = before
+        return
     if isinstance(container, _BUFFERS):
-        container[... if isinstance(container, np.ndarray) else slice(None)] = before
+        container[:] = before
         return
     container.clear()
     add = container.update if isinstance(container, (dict, set)) else container.extend
@@ -171,6 +176,11 @@ def _refill(container: Any, before: Any) -> None:
 def is_true(now: Any) -> bool:
     """Accept True."""
     return now is True
+
+
+def is_missing(now: Any) -> bool:
+    """Accept nothing: an attribute that is not there."""
+    return now is MISSING
 
 
 def same_type(value: Any) -> Check:
@@ -192,13 +202,13 @@ def same_value(value: Any, path: str) -> Check:
     return lambda now: now is value or (type(now) is kind and static_key(now, path) == key)
 
 
-def same_host_array(value: np.ndarray[Any, Any]) -> Check:
+def same_host_array(value: np.ndarray[Any, Any] | np.void) -> Check:
     """Accept a NumPy array with the same bytes: its contents may be part of the graph."""
     kept = value.copy()
 
     def check(now: Any) -> bool:
         return (
-            isinstance(now, np.ndarray)
+            isinstance(now, (np.ndarray, np.void))
             and now.dtype == kept.dtype
             and now.shape == kept.shape
             and now.tobytes() == kept.tobytes()
@@ -207,16 +217,16 @@ def same_host_array(value: np.ndarray[Any, Any]) -> Check:
     return check
 
 
-def same_set(value: set[Any]) -> Check:
-    """Accept an equal set."""
-    kept = set(value)
-    return lambda now: type(now) is set and now == kept
+def same_set(value: set[Any] | frozenset[Any]) -> Check:
+    """Accept an equal set of members of the same types: 1 and 1.0 are equal, and differ."""
+    kind, kept = type(value), {(type(member), member) for member in value}
+    return lambda now: type(now) is kind and {(type(member), member) for member in now} == kept
 
 
-def same_keys(value: dict[Any, Any]) -> Check:
-    """Accept a dictionary with the same keys in the same order."""
-    kind, keys = type(value), list(value)
-    return lambda now: type(now) is kind and list(now) == keys
+def same_keys(value: Any) -> Check:
+    """Accept a dictionary with the same keys, of the same types, in the same order."""
+    kind, keys, kinds = type(value), list(value), list(map(type, value))
+    return lambda now: type(now) is kind and list(now) == keys and list(map(type, now)) == kinds
 
 
 def same_length(value: list[Any] | tuple[Any, ...]) -> Check:
@@ -233,14 +243,14 @@ def same_bytes(value: Any) -> Check:
 
 def same_items(value: Any) -> Check:
     """Accept a container of the very same items: for those too large to watch one by one."""
-    kind = type(value)
+    kind, is_dict = type(value), isinstance(value, MAPPING_TYPES)
 
     def items(container: Any) -> list[Any]:
-        return [*container, *container.values()] if isinstance(container, dict) else list(container)
+        return [*container, *container.values()] if is_dict else list(container)
 
     kept = items(value)
     return lambda now: (
         type(now) is kind
-        and len(now) == len(value if isinstance(value, dict) else kept)
+        and len(items(now)) == len(kept)
         and all(map(operator.is_, items(now), kept))
     )

@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import ctypes
 import sys
 import types
 
@@ -578,3 +579,126 @@ def test_an_object_that_becomes_one_of_another_class_is_seen():
     for kind in (First, First, Second, Second):
         model.__class__ = kind
         assert agrees(fn, lambda x: model.apply(x), normal(4))
+
+
+class Slotted:
+    __slots__ = ("__factor", "late")
+
+    def __init__(self):
+        self.__factor = 2.0
+
+    def change(self, value):
+        self.__factor = value
+
+    def apply(self, x):
+        return x * self.__factor * getattr(self, "late", 1.0)
+
+
+class NamedList(list):
+    factor = 2.0
+
+
+class NamedTuple(collections.namedtuple("NamedTuple", "a")):
+    factor = 2.0
+
+
+class UserMapping(collections.UserDict):
+    pass
+
+
+class Struct(ctypes.Structure):
+    _fields_ = (("factor", ctypes.c_double),)
+
+
+class Operator:
+    def __getitem__(self, i):
+        return 2.0
+
+
+class Part:
+    factor = 2.0
+
+
+def helper(x):
+    return x * helper.factor
+
+
+def doubled(x):
+    return x * 2
+
+
+def with_attribute(obj, value):
+    obj.factor = value
+    return obj
+
+
+def over_members(x, container):
+    for member in container:
+        x = x * member.factor
+    return x
+
+
+def unseen_places():
+    """Yield (name, function of x and an object, the object, a change of it)."""
+    yield "private slot", lambda x, o: o.apply(x), Slotted(), lambda o: o.change(3.0)
+    yield "empty slot", lambda x, o: o.apply(x), Slotted(), lambda o: setattr(o, "late", 3.0)
+    named = NamedList([1.0])
+    yield "list", lambda x, o: x * o[0] * o.factor, named, lambda o: setattr(o, "factor", 3.0)
+    yield (
+        "class of a tuple", lambda x, o: x * o.factor, NamedTuple(1.0),
+        lambda o: setattr(NamedTuple, "factor", NamedTuple.factor + 1),
+    )  # fmt: skip
+    for kind in (set, frozenset, dict.fromkeys):
+        part = Part()
+        yield kind.__name__, over_members, kind([part]), lambda _, p=part: with_attribute(p, 3.0)
+    held = {"factor": 2.0}
+    proxy = types.MappingProxyType(held)
+    yield "proxy", lambda x, o: x * o["factor"], proxy, lambda _: held.update(factor=3.0)
+    mapping = UserMapping(factor=2.0)
+    yield "mapping", lambda x, o: x * o["factor"], mapping, lambda o: o.update(factor=3.0)
+    yield "ctypes", lambda x, o: x * o.factor, Struct(2.0), lambda o: with_attribute(o, 3.0)
+    yield (
+        "operator", lambda x, o: x * o[0], Operator(),
+        lambda o: setattr(Operator, "__getitem__", lambda self, i: 3.0),
+    )  # fmt: skip
+    record = np.array([(2.0,)], [("factor", "f8")])[0]
+    yield (
+        "record", lambda x, o: x * float(o["factor"]), record,
+        lambda o: o.__setitem__("factor", 3.0),
+    )  # fmt: skip
+    with_attribute(helper, 2.0)
+    yield "function", lambda x, o: o(x), helper, lambda o: with_attribute(o, 3.0)
+    yield (
+        "code", lambda x, o: o(x), doubled,
+        lambda o: setattr(o, "__code__", (lambda x: x * 3).__code__),
+    )  # fmt: skip
+    many = [{"factor": 2.0} for _ in range(5000)]
+    yield "many", lambda x, o: x * o[1]["factor"], many, lambda o: o[1].update(factor=3.0)
+
+
+@pytest.mark.parametrize("place", list(unseen_places()), ids=lambda place: place[0])
+def test_numbers_in_other_places_are_read_anew(place):
+    """A number is read anew wherever it is kept: slots, classes, keys, ctypes, functions."""
+    _, use, held, change = place
+    fn = graphed(lambda x: use(x, held))
+    for _ in range(3):
+        assert agrees(fn, lambda x: use(x, held), normal(4))
+    assert fn.cache_info().hits == 2
+    change(held)
+    assert agrees(fn, lambda x: use(x, held), normal(4))
+
+
+@pytest.mark.parametrize("make", [lambda k: {k: 0}, lambda k: {k}], ids=["dict", "set"])
+def test_a_number_of_another_type_is_another(make):
+    """Keys and members that are equal and of different types are told apart."""
+    held = make(2)
+
+    def plain(x):
+        for k in held:
+            x = x * k
+        return x
+
+    fn = graphed(plain)
+    for kind in (int, int, float, bool, float):
+        held = make(kind(2))
+        assert agrees(fn, plain, normal(4).astype(np.int64))
