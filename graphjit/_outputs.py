@@ -17,6 +17,7 @@ from graphjit._adapters.interface import Adapter, ArraySpec, Memory
 from graphjit._capture import Capture
 from graphjit._containers import flatten, plain_tuple, unflatten
 from graphjit._regions import Region
+from graphjit._signature import EqualityKey, static_key
 from graphjit._watch import VALUE_TYPES
 from graphjit.errors import CaptureError
 
@@ -163,7 +164,7 @@ def plan_outputs(
             planned.append(RepeatedOutput(first_place[id(leaf)]))
         elif adapter.is_array(leaf):
             planned.append(_plan_array(capture, leaf, given, regions))
-        elif isinstance(leaf, VALUE_TYPES) or any(leaf is o for o in objects):
+        elif isinstance(leaf, VALUE_TYPES) or any(leaf is o and not _varies(o) for o in objects):
             planned.append(StaticOutput(leaf))
         else:
             raise CaptureError(
@@ -173,6 +174,11 @@ def plan_outputs(
             )
     single = len(leaves) == 1 and leaves[0] is result
     return OutputPlan(tuple(planned), None if single else tree, tuple(regions))
+
+
+def _varies(value: Any) -> bool:
+    """Say whether calls of one signature may be given different objects in its place."""
+    return isinstance(static_key(value, "", by_content=True), EqualityKey)
 
 
 def _plan_array(capture: Capture, leaf: Any, given: Sequence[Any], regions: list[Region]) -> Output:

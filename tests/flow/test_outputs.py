@@ -367,3 +367,23 @@ def test_a_refusal_leaves_unchanged_containers_alone():
         return x * kept[0] * float(x.sum())
 
     assert [same_bits(fn(x), fn.eager(x)) for x in map(normal, (4, 5)) for _ in kept] == [True] * 4
+
+
+class Named:
+    """Equal to others of its kind, whatever it holds."""
+
+    def __init__(self):
+        self.w = normal(4)
+
+    def __eq__(self, other):
+        return isinstance(other, Named)
+
+    def __hash__(self):
+        return 1
+
+
+def test_returning_an_object_that_another_call_replaces_is_refused():
+    """An argument that is equal to another and not the same cannot be returned."""
+    fn = graphed(lambda named, x: (named, x * named.w))
+    with pytest.raises(graphjit.CaptureError, match="returns a Named"):
+        fn(Named(), normal(4))
