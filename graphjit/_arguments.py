@@ -11,6 +11,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import optree
@@ -173,7 +174,8 @@ class ArgumentReader:
                 key.append(self._leaf_key(call, i, value))
         plain = not kwargs and tree == _plain_tree(len(leaves))
         where = (adapter.name, adapter.current_device(), tuple(key))
-        call.key = where if plain else (*where, tree)
+        # Keys of dictionaries that are equal can be of different types: 1 and 1.0.
+        call.key = where if plain else (*where, tree, tuple(map(type, chain(*tree.paths()))))
         return call
 
     def _leaf_key(self, call: Call, i: int, value: Any) -> Hashable:
@@ -213,6 +215,16 @@ class ArgumentReader:
             for i, leaf in enumerate(call.leaves)
             if i not in in_arrays | call.static_index and not isinstance(leaf, VALUE_TYPES)
         ]
+
+    def classes(self, call: Call) -> set[type]:
+        """Return the classes of the containers that the arguments came in."""
+        found: set[type] = set()
+        trees = [call.tree]
+        for tree in trees:
+            trees += tree.children()
+            if tree.type is not None:
+                found.add(tree.type)
+        return found
 
     def describe(self, call: Call, specs: list[ArraySpec]) -> Signature:
         """Describe a call for people; ``specs`` are those of its arrays."""

@@ -7,6 +7,7 @@ Source: optree, namespace ``"graphjit"``.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -39,11 +40,18 @@ def _register_dataclass(leaf: Any) -> bool:
         return False
 
     def take_apart(value: Any) -> tuple[Any, Any, Any]:
-        return [getattr(value, name) for name in names], None, names
+        held = (*names, *(n for n in getattr(value, "__dict__", ()) if is_other(n)))
+        return [getattr(value, name) for name in held], held, held
 
-    def put_together(_: Any, children: Any) -> Any:
+    def is_other(name: str) -> bool:
+        """Say whether an attribute is no field, and is not computed from the fields."""
+        return name not in names and not isinstance(
+            getattr(kind, name, None), functools.cached_property
+        )
+
+    def put_together(held: Any, children: Any) -> Any:
         value = object.__new__(kind)
-        for name, child in zip(names, children, strict=True):
+        for name, child in zip(held, children, strict=True):
             object.__setattr__(value, name, child)
         return value
 

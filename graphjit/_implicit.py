@@ -19,7 +19,7 @@ import ctypes
 import functools
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import numpy as np
@@ -36,7 +36,6 @@ from graphjit._ran_code import (
     imported_modules,
     top_module,
 )
-from graphjit._regions import alignment_class
 from graphjit._signature import is_kept_by_identity
 from graphjit._watch import Step, Watch
 from graphjit.errors import CaptureError
@@ -50,7 +49,11 @@ _DESCRIPTIVE = frozenset({"__annotations__", "__doc__", "__module__", "__dict__"
 
 
 def find_implicit(
-    fn: Callable[..., Any], objects: list[tuple[str, int, Any]], adapter: Adapter, ran: RanCode
+    fn: Callable[..., Any],
+    objects: list[tuple[str, int, Any]],
+    adapter: Adapter,
+    ran: RanCode,
+    classes: Iterable[type] = (),
 ) -> Watch:
     """Find what a function reaches beyond its arguments.
 
@@ -65,6 +68,8 @@ def find_implicit(
         The library whose arrays are looked for.
     ran : RanCode
         The code that ran during the eager call.
+    classes : iterable of type
+        Classes of the containers among the arguments, which hold methods and numbers, too.
     """
     walker = _Walker(adapter, ran)
     name = getattr(fn, "__qualname__", type(fn).__qualname__)
@@ -74,6 +79,8 @@ def find_implicit(
         walker.walk(-1, places.Held(fn), name, fn)
     for path, index, value in objects:
         walker.walk_argument(index, path, value)
+    for kind in classes:
+        walker.walk_class(kind)
     for code, namespace in ran.codes.items():
         walker.walk_globals(code, namespace)
     return Watch(walker.steps)
@@ -100,7 +107,7 @@ class _Walker:
         if value is MISSING or (isinstance(value, types.ModuleType) and self._in_library(value)):
             return
         if self.adapter.is_array(value):
-            self._add(parent, place, self._same_array(value), path, "array")
+            self._add(parent, place, watch.same_array(value, self.adapter), path, "array")
         elif isinstance(value, (np.ndarray, np.void)):
             self._add(parent, place, watch.same_host_array(value), path)
         elif isinstance(value, watch.VALUE_TYPES):
@@ -135,15 +142,6 @@ class _Walker:
             return False
         self._seen.add(mark)
         return True
-
-    def _same_array(self, value: Any) -> watch.Check:
-        adapter = self.adapter
-
-        def key(array: Any) -> tuple[Any, ...]:
-            return (*adapter.key(array), alignment_class(adapter.device_ptr(array)))
-
-        before = key(value)
-        return lambda now: adapter.is_array(now) and key(now) == before
 
     def _walk_container(self, parent: int, place: Place, path: str, value: Any) -> None:
         is_dict = isinstance(value, watch.MAPPING_TYPES)
@@ -261,11 +259,11 @@ class _Walker:
             absent = places.AbsentNames(self.names - vars_of(value).keys())
             self._add(index, absent, watch.is_true, f"the attributes of {path}")
             if is_class:
-                self._walk_class(value)
+                self.walk_class(value)
             if not isinstance(value, types.ModuleType):
-                self._walk_class(type(value))
+                self.walk_class(type(value))
 
-    def _walk_class(self, kind: type) -> None:
+    def walk_class(self, kind: type) -> None:
         """Watch the values that a class gives its instances, and its methods' closures."""
         for base in kind.__mro__[:-1]:
             if top_module(base.__module__) in self._library or not self._is_new(("class", base)):

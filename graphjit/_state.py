@@ -124,7 +124,8 @@ class State:
         signature = self.reader.describe(call, [adapter.spec(a) for a in call.arrays])
         while True:
             n_known = len(ran.codes), len(ran.library_modules)
-            watch = find_implicit(self.fn, self.reader.objects(call), adapter, ran)
+            objects, classes = self.reader.objects(call), self.reader.classes(call)
+            watch = find_implicit(self.fn, objects, adapter, ran, classes)
             options = replace(self.entry_options, library_code=frozenset(ran.library_modules))
             fn = partial(self._call_watched, ran, adapter.library_modules)
             entry = build_entry(fn, self.name, call, signature, watch, options)

@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from graphjit._adapters.interface import Adapter
 from graphjit._host_random import HostRandom
 from graphjit._places import MISSING, Place
+from graphjit._regions import alignment_class
 from graphjit._signature import IdentityKey, static_key
 
 VALUE_TYPES: tuple[type, ...] = (
@@ -193,6 +195,16 @@ def same_object(value: Any) -> Check:
     """Accept the very same object, without keeping it alive where that is possible."""
     key, kind = IdentityKey(value), type(value)  # an object can be given another class
     return lambda now: now is not None and key.get() is now and type(now) is kind
+
+
+def same_array(value: Any, adapter: Adapter) -> Check:
+    """Accept an array of the same type, shape, dtype, strides, device and alignment."""
+
+    def key(array: Any) -> tuple[Any, ...]:
+        return (*adapter.key(array), alignment_class(adapter.device_ptr(array)))
+
+    before = key(value)
+    return lambda now: adapter.is_array(now) and key(now) == before
 
 
 def same_value(value: Any, path: str) -> Check:

@@ -3,8 +3,11 @@
 import argparse
 import collections
 import ctypes
+import dataclasses
+import functools
 import sys
 import types
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -702,3 +705,41 @@ def test_a_number_of_another_type_is_another(make):
     for kind in (int, int, float, bool, float):
         held = make(kind(2))
         assert agrees(fn, plain, normal(4).astype(np.int64))
+
+
+@dataclasses.dataclass
+class Parameters:
+    w: xp.Array
+    factor: ClassVar[float] = 2.0
+    is_training = True
+
+    def __post_init__(self):
+        self.half = 0.5
+
+    @functools.cached_property
+    def double(self):
+        return self.factor * 2
+
+    def apply(self, x):
+        return x * self.w * self.half if self.is_training else x - self.w * self.double
+
+
+def test_a_dataclass_keeps_what_is_no_field():
+    """Attributes of a dataclass that are no fields, and those of its class, are the call's own."""
+
+    def make():
+        return Parameters(normal(4))
+
+    fn = graphed(Parameters.apply)
+    for set_up in (
+        lambda p: None,
+        lambda p: setattr(p, "half", 0.25),
+        lambda p: setattr(p, "is_training", False),
+        lambda p: (setattr(p, "is_training", False), setattr(Parameters, "factor", 3.0)),
+    ):
+        for _ in range(3):
+            parameters = make()
+            set_up(parameters)
+            assert agrees(fn, Parameters.apply, parameters, normal(4))
+    Parameters.factor = 2.0
+    assert fn.cache_info().hits == 8

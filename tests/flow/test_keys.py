@@ -501,3 +501,18 @@ def test_an_array_given_twice_is_one_object():
         y = normal(4)
         assert same_bits(graphed_fn(x, y), x + y)
     assert graphed_fn.cache_info()[:2] == (6, 3)
+
+
+def test_equal_keys_of_different_types_are_told_apart():
+    """A dictionary with the key 2.0 is another signature than one with the key 2."""
+
+    def plain(x, held):
+        for k in held:
+            x = x * k + held[k]
+        return x
+
+    fn = graphed(plain)
+    for kind in (int, int, float, int, float):
+        x, y = normal(4).astype(np.int64), normal(4).astype(np.int64)
+        assert agrees(fn, plain, x, {kind(2): y})
+    assert fn.cache_info().misses == 2
