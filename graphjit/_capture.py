@@ -152,6 +152,11 @@ def is_capturing_here() -> bool:
     return getattr(_active, "capture", None) is not None
 
 
+def refuse_new_thread() -> None:
+    """Refuse that the captured function starts a thread: it would work on stand-ins."""
+    raise _active.capture.refuse("it starts a thread, whose work is not part of the capture")
+
+
 @contextmanager
 def _exclusive(capture: Capture) -> Iterator[None]:
     """Hold the capture lock and the garbage collector: a finaliser may call CUDA."""

@@ -6,12 +6,13 @@ Source: sys.setprofile, dis.
 
 from __future__ import annotations
 
+import _thread
 import dis
 import gc
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,12 @@ from graphjit._hit import pause_hits
 
 OWN_MODULES = frozenset({"graphjit", "wrapt", "optree"})
 STDLIB_MODULES = frozenset(sys.stdlib_module_names - {"__main__"})
+
+_STARTS_A_THREAD = tuple(
+    getattr(_thread, name)
+    for name in ("start_new_thread", "start_joinable_thread")
+    if hasattr(_thread, name)
+)
 
 
 def top_module(module: object) -> str:
@@ -82,8 +89,13 @@ def global_names(code: types.CodeType) -> Iterator[str]:
 
 
 @contextmanager
-def watch_code(library_modules: frozenset[str]) -> Iterator[RanCode]:
-    """Collect the user's code that runs in this thread; a profiler in place goes on."""
+def watch_code(
+    library_modules: frozenset[str], on_new_thread: Callable[[], None] = lambda: None
+) -> Iterator[RanCode]:
+    """Collect the user's code that runs in this thread; a profiler in place goes on.
+
+    ``on_new_thread`` is called before this thread starts another one.
+    """
     ran = RanCode()
     before: Any = sys.getprofile()
     goes_on = callable(before)
@@ -96,6 +108,8 @@ def watch_code(library_modules: frozenset[str]) -> Iterator[RanCode]:
                 ran.library_modules.add(str(module))
             elif top_module(module) not in skipped:
                 ran.codes[frame.f_code] = frame.f_globals
+        elif event == "c_call" and arg in _STARTS_A_THREAD:
+            on_new_thread()
         if goes_on:
             before(frame, event, arg)
 

@@ -16,7 +16,7 @@ from typing import Any
 from graphjit._arguments import ArgumentReader, Call
 from graphjit._build import EntryOptions, build_entry
 from graphjit._cache import Cache
-from graphjit._capture import is_capturing_here, refuse_stand_ins
+from graphjit._capture import is_capturing_here, refuse_new_thread, refuse_stand_ins
 from graphjit._entry import CacheEntry
 from graphjit._hit import IS_COMPILED, MISS
 from graphjit._implicit import find_implicit
@@ -142,7 +142,7 @@ class State:
     def _call_watched(
         self, ran: RanCode, library_modules: frozenset[str], /, *args: Any, **kwargs: Any
     ) -> Any:
-        with watch_code(library_modules) as again:
+        with watch_code(library_modules, refuse_new_thread) as again:
             try:
                 return self.fn(*args, **kwargs)
             finally:

@@ -1,5 +1,6 @@
 """Errors, threads and streams: the first error comes out, and nothing is broken or lost."""
 
+import concurrent.futures
 import gc
 import itertools
 import weakref
@@ -391,3 +392,19 @@ def test_old_graphs_in_cycles_are_collected_during_a_capture():
     finally:
         gc.callbacks[:] = others
     assert gone() is None
+
+
+def test_a_function_that_starts_threads_is_refused():
+    """Threads of a captured function would work on stand-ins: they are not started."""
+
+    def plain(x):
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            left, right = pool.map(lambda k: x * k, (2.0, 3.0))
+        return left + right
+
+    with pytest.raises(graphjit.CaptureError, match="starts a thread"):
+        graphed(plain)(normal(4))
+    fn = graphed(on_unsupported="eager")(plain)
+    for _ in range(3):
+        assert agrees(fn, plain, normal(4))
+    assert fn.cache_info().eager_calls == 2
