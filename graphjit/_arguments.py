@@ -21,7 +21,14 @@ from graphjit._adapters.interface import Adapter, ArraySpec
 from graphjit._aliasing import alias_pattern
 from graphjit._containers import flatten, unflatten
 from graphjit._regions import alignment_class
-from graphjit._signature import IdentityKey, Signature, float_bits, is_kept_by_identity, static_key
+from graphjit._signature import (
+    IdentityKey,
+    Signature,
+    attribute_keys,
+    float_bits,
+    is_kept_by_identity,
+    static_key,
+)
 from graphjit._watch import VALUE_TYPES
 from graphjit.errors import SignatureError
 
@@ -158,6 +165,7 @@ class ArgumentReader:
             if adapter.is_array(value):
                 ptr = adapter.device_ptr(value)
                 key.append((*adapter.key(value), alignment_class(ptr)))
+                key += attribute_keys(value)
                 call.arrays.append(value)
                 call.array_ptrs.append(ptr)
                 call.array_index.append(i)
@@ -218,13 +226,10 @@ class ArgumentReader:
 
     def classes(self, call: Call) -> set[type]:
         """Return the classes of the containers that the arguments came in."""
-        found: set[type] = set()
         trees = [call.tree]
         for tree in trees:
             trees += tree.children()
-            if tree.type is not None:
-                found.add(tree.type)
-        return found
+        return {tree.type for tree in trees} - {None}
 
     def describe(self, call: Call, specs: list[ArraySpec]) -> Signature:
         """Describe a call for people; ``specs`` are those of its arrays."""

@@ -107,7 +107,9 @@ class _Walker:
         if value is MISSING or (isinstance(value, types.ModuleType) and self._in_library(value)):
             return
         if self.adapter.is_array(value):
-            self._add(parent, place, watch.same_array(value, self.adapter), path, "array")
+            index = self._add(parent, place, watch.same_array(value, self.adapter), path, "array")
+            if type(value) not in self.adapter.array_types:
+                self._walk_attributes(index, path, value)
         elif isinstance(value, (np.ndarray, np.void)):
             self._add(parent, place, watch.same_host_array(value), path)
         elif isinstance(value, watch.VALUE_TYPES):

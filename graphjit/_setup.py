@@ -63,6 +63,9 @@ class Setup:
         made = make_stand_ins(
             capture, [self.ptrs[i] for i in virtual], [self.specs[i] for i in virtual], aliasing
         )
+        for i, stand_in in zip(virtual, made, strict=True):
+            if held := getattr(self.arrays[i], "__dict__", None):
+                vars(stand_in).update(held)  # of a class derived from the library's
         for region in capture.regions.regions:
             if region.argument is not None:
                 region.argument = virtual[region.argument]

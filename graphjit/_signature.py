@@ -101,6 +101,15 @@ def static_key(value: Any, path: str, *, by_content: bool = False) -> Hashable:
     return _hashable_key(value, path)
 
 
+def attribute_keys(array: Any) -> list[Hashable]:
+    """Return keys of the attributes that an array of a derived class has."""
+    held: dict[str, Any] = getattr(array, "__dict__", {})
+    return [
+        (name, static_key(value, f"the attribute {name!r} of an array"))
+        for name, value in held.items()
+    ]
+
+
 def float_bits(value: float) -> bytes:
     """Return what tells -0.0 from 0.0, and equal NaNs from others."""
     return struct.pack("<d", value)

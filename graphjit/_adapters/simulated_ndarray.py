@@ -71,6 +71,7 @@ class Array(ArrayStorage):
     """
 
     __module__ = "graphjit.testing"
+    __slots__ = ()
     __hash__ = None  # type: ignore[assignment]  # compared elementwise, as NumPy's
 
     def __iter__(self) -> Iterator[Array]:

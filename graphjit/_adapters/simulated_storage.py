@@ -38,6 +38,9 @@ class ArrayStorage:
 
     __module__ = "graphjit.testing"
 
+    # As in CuPy, the dictionary of an array is that of a derived class.
+    __slots__ = ("__weakref__", "block", "device_ptr", "dtype", "shape", "strides")
+
     def __init__(
         self,
         shape: Shape,

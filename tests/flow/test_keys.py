@@ -516,3 +516,32 @@ def test_equal_keys_of_different_types_are_told_apart():
         x, y = normal(4).astype(np.int64), normal(4).astype(np.int64)
         assert agrees(fn, plain, x, {kind(2): y})
     assert fn.cache_info().misses == 2
+
+
+class Scaled(xp.Array):
+    """An array with a number of its own."""
+
+    factor = 1.0
+
+
+def scaled(factor):
+    array = Scaled((4,), np.float64)
+    array[...] = normal(4)
+    array.factor = factor
+    return array
+
+
+@pytest.mark.parametrize("is_argument", [True, False])
+def test_attributes_of_an_array_of_a_derived_class(is_argument):
+    """A number that an array carries belongs to the signature, or is read on every call."""
+
+    def plain(x, y):
+        return x * y * x.factor
+
+    for_closure = []
+    fn = graphed(plain if is_argument else lambda y: plain(for_closure[0], y))
+    for factor in (2.0, 2.0, 3.0, 3.0):
+        x, y = scaled(factor), normal(4)
+        for_closure[:] = [x]
+        assert same_bits(fn(*([x] if is_argument else []), y), plain(x, y))
+    assert fn.cache_info().hits == 2
