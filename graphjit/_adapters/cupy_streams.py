@@ -19,7 +19,7 @@ from graphjit._adapters.interface import CaptureHooks
 from graphjit._driver.cuda import CudaDriver
 
 _BaseStream: Any = cupy.cuda.Stream.__mro__[1]
-_CHANGED = ("__enter__", "use", "synchronize")
+_CHANGED = ("__enter__", "__exit__", "use", "synchronize")
 
 
 class CaptureEvent(cupy.cuda.Event):  # type: ignore[misc]
@@ -80,9 +80,18 @@ class CapturedStreams:
             self._fork(stream)
             return plain["__enter__"](stream)
 
+        def leave(stream: Any, *error: Any) -> Any:
+            result = plain["__exit__"](stream, *error)
+            if not any(error):
+                self._leave(stream)
+            return result
+
         def use(stream: Any) -> Any:
+            left = cupy.cuda.get_current_stream()
             self._fork(stream)
-            return plain["use"](stream)
+            used = plain["use"](stream)
+            self._leave(left)
+            return used
 
         def synchronize(stream: Any) -> None:
             if self._is_captured(stream):
@@ -90,7 +99,7 @@ class CapturedStreams:
             else:
                 plain["synchronize"](stream)
 
-        for name, function in zip(_CHANGED, (enter, use, synchronize), strict=True):
+        for name, function in zip(_CHANGED, (enter, leave, use, synchronize), strict=True):
             setattr(_BaseStream, name, function)
         cupy.cuda.Event.done = property(self._is_done)
         return self
@@ -123,14 +132,21 @@ class CapturedStreams:
     def _fork(self, stream: Any) -> None:
         if stream is self.main or threading.get_ident() != self._thread:
             return
-        if self._is_captured(stream):
-            # The user's own fork, or one of before: named if it is never joined.
+        if stream in self.branches:
+            stream.wait_event(cupy.cuda.get_current_stream().record())
+        elif self._is_captured(stream):
+            # The user's own fork: named if it is never joined.
             self.hooks.hints.setdefault("forks", []).append(self.hooks.where())
-            if stream not in self.branches:
-                self.own_forks.append(stream)
+            self.own_forks.append(stream)
         else:
             stream.wait_event(cupy.cuda.get_current_stream().record())
             self.branches.append(stream)
+
+    def _leave(self, stream: Any) -> None:
+        """Order what follows behind a branch, as the legacy stream is behind blocking ones."""
+        current = cupy.cuda.get_current_stream()
+        if stream in self.branches and stream != current and self._is_captured(stream):
+            current.wait_event(stream.record())
 
     def order_behind(self, event: Any) -> None:
         """Order the further work of every stream of the capture behind an event."""

@@ -167,6 +167,9 @@ class Stream:
 
     def __exit__(self, *error: object) -> None:
         _thread.streams.pop()
+        capture = _thread.capture
+        if capture is not None and not any(error):
+            capture.leave(self)
 
     def record(self, event: Event | None = None) -> Event:
         """Record an event, a new one if none is given."""
@@ -201,12 +204,19 @@ class CapturedStreams:
         """Fork a stream off the current one, unless it is part of the capture already."""
         if stream is self.main:
             return
-        if stream.is_capturing():
-            # The user's own fork, or one of before: named if it is never joined.
+        if stream in self.branches:
+            stream.wait_event(current_stream().record())
+        elif stream.is_capturing():
+            # The user's own fork: named if it is never joined.
             self.hooks.hints.setdefault("forks", []).append(self.hooks.where())
         else:
             stream.wait_event(current_stream().record())
             self.branches.append(stream)
+
+    def leave(self, stream: Stream) -> None:
+        """Order what follows behind a branch, as the legacy stream is behind blocking ones."""
+        if stream in self.branches and current_stream() is not stream:
+            current_stream().wait_event(stream.record())
 
     def order_behind(self, stream: Stream) -> None:
         """Let all other streams of the capture wait for one."""

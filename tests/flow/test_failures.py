@@ -408,3 +408,21 @@ def test_a_function_that_starts_threads_is_refused():
     for _ in range(3):
         assert agrees(fn, plain, normal(4))
     assert fn.cache_info().eager_calls == 2
+
+
+def test_work_on_another_stream_is_ordered_as_by_the_legacy_stream():
+    """Without events, too: what stands before and behind a ``with stream`` keeps its order."""
+    side = xp.Stream()
+
+    def plain(x):
+        with side:
+            y = x * 2
+        x += y
+        with side:
+            y += x
+        return y * x
+
+    fn = graphed(plain)
+    for _ in range(4):
+        assert agrees(fn, plain, normal(6))
+    assert fn.cache_info().hits == 3

@@ -719,3 +719,27 @@ def test_waiting_for_an_event_orders_the_branches():
         cp.cuda.Device().synchronize()
         assert same_bits(graphed_fn(x), wanted)
     assert hits(graphed_fn) == 5
+
+
+@pytest.mark.parametrize("switches", ["with", "use"])
+def test_work_on_a_blocking_stream_is_ordered_with_the_legacy_stream(switches):
+    """Without events, too: what stands before and behind a switch to a stream keeps its order."""
+    blocking = cp.cuda.Stream()
+
+    def plain(x):
+        main = cp.cuda.get_current_stream()
+        for _ in range(2):
+            if switches == "with":
+                with blocking:
+                    y = chain(x)
+            else:
+                blocking.use()
+                y = chain(x)
+                main.use()
+            x += y
+        return y * x
+
+    graphed_fn = graphed(plain)
+    for _ in range(4):
+        assert agrees(graphed_fn, plain, normal(1 << 20))
+    assert hits(graphed_fn) == 3
