@@ -130,7 +130,7 @@ class CapturedStreams:
         return threading.get_ident() == self._thread and runtime.streamIsCapturing(stream.ptr)
 
     def _fork(self, stream: Any) -> None:
-        if stream is self.main or threading.get_ident() != self._thread:
+        if stream == self.main or threading.get_ident() != self._thread:
             return
         if stream in self.branches:
             stream.wait_event(cupy.cuda.get_current_stream().record())
