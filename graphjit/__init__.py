@@ -17,7 +17,8 @@ The files, in the order of one call (imports go down this list, never up):
     _draws              random numbers whose generators count on the host
     _escapes            what it kept although a later call overwrites it
     _externals          memory that cannot be re-pointed: listed and kept alive
-    _executable         nodes -> executable graph; patch and launch
+    _instantiate        nodes -> executable graph
+    _executable         patch it and launch it
     _relocation         nodes + regions -> which words are addresses, and of what
     _replace            copies and fills -> kernel nodes
     _implicit, _watch   what the function reaches without being given it

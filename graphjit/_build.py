@@ -24,8 +24,9 @@ from graphjit._capture import (
 from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
 from graphjit._escapes import refuse_escapes
-from graphjit._executable import Executable, instantiate
+from graphjit._executable import Executable
 from graphjit._externals import find_externals
+from graphjit._instantiate import instantiate
 from graphjit._outputs import OutputPlan, plan_outputs
 from graphjit._regions import ALIGNMENT
 from graphjit._relocation import find_relocations

@@ -39,6 +39,9 @@ class CacheInfo(NamedTuple):
     """Calls that ran the function uncaptured because the user asked for it."""
 
 
+_MAX_NOTED = 4096
+
+
 class Cache:
     """The entries of one graphed function. Safe to use from several threads."""
 
@@ -120,13 +123,15 @@ class Cache:
 
     def count_warmup(self, key: Hashable) -> int:
         """Count an eager call before the capture; return how many there were."""
-        n = self._warmups[key] = self._warmups.get(key, 0) + 1
+        n = self._warmups[key] = self._warmups.pop(key, 0) + 1
+        _forget_oldest(self._warmups)
         return n
 
     def refuse(self, key: Hashable, reason: str) -> None:
         """Remember that the calls of a key run eagerly."""
         with self.lock:
             self._refused[key] = reason
+            _forget_oldest(self._refused)
 
     def refusal(self, key: Hashable) -> str | None:
         """Return why the calls of a key run eagerly, or None."""
@@ -160,3 +165,9 @@ class Cache:
             self.evictions,
             self.eager_calls,
         )
+
+
+def _forget_oldest(noted: dict[Hashable, Any]) -> None:
+    """Keep notes of signatures without a graph from growing with every new number."""
+    if len(noted) > _MAX_NOTED:
+        noted.pop(next(iter(noted)), None)

@@ -25,6 +25,7 @@ from graphjit import _places
 
 cdef extern from "Python.h":
     PyObject* PyCell_GET(object cell)
+    unsigned long PyThread_get_thread_ident() noexcept
 
 MISS = type("Miss", (), {"__repr__": lambda self: "MISS"})()
 
@@ -294,6 +295,8 @@ cdef class NativeEntry:
                 n += 1
         if self.scratch_offset >= 0:
             slots[n] = slots[self.n_leaders] + <uint64_t>self.scratch_offset
+        if self.counts.launching == PyThread_get_thread_ident():
+            return MISS  # a finaliser or a signal handler, in the middle of a launch in Python
         self.lock.mutex.acquire()
         try:
             if not self.is_open:
@@ -359,6 +362,7 @@ cdef class HitCounts:
     """Counts of one entry, and the addresses that its graph points at now."""
 
     cdef public long hits, patches, launches, last_use, last_time
+    cdef public unsigned long launching
     cdef public bint is_current
     cdef uint64_t[MAX_SLOTS] last_slots
 

@@ -29,10 +29,11 @@ Lock = threading.Lock
 class HitCounts:
     """Counts of one entry, and the addresses that its graph points at now."""
 
-    __slots__ = ("_slots", "hits", "last_time", "last_use", "launches", "patches")
+    __slots__ = ("_slots", "hits", "last_time", "last_use", "launches", "launching", "patches")
 
     def __init__(self) -> None:
         self.hits = self.patches = self.launches = self.last_use = 0
+        self.launching = 0  # the thread that is at it, in Python
         self.last_time = int(time.time())
         self._slots: list[int] | None = None
 

@@ -11,6 +11,7 @@ from helpers.flow_checks import agrees, counted, held_on_device, in_threads, nor
 import graphjit
 from graphjit import graphed
 from graphjit._adapters import simulated_device as device
+from graphjit.testing import SimulatedDriver
 from graphjit.testing import simulated as xp
 
 
@@ -426,3 +427,32 @@ def test_work_on_another_stream_is_ordered_as_by_the_legacy_stream():
     for _ in range(4):
         assert agrees(fn, plain, normal(6))
     assert fn.cache_info().hits == 3
+
+
+def test_a_finaliser_that_calls_in_the_middle_of_a_launch(monkeypatch):
+    """The inner call runs eagerly: it neither hangs nor disturbs the launch that it interrupts."""
+    x, y = xp.asarray(normal(4)), xp.asarray(normal(4))
+    fn = graphed(lambda a: a * 2 + 1)
+    fn(x)
+    inner = []
+    launch = SimulatedDriver.graph_launch
+
+    def interrupted(self, graph_exec, stream):
+        if not inner:
+            inner.append(fn(y))
+        launch(self, graph_exec, stream)
+
+    monkeypatch.setattr(SimulatedDriver, "graph_launch", interrupted)
+    assert same_bits(fn(x), x * 2 + 1)
+    assert same_bits(inner[0], y * 2 + 1)
+
+
+def test_notes_of_refusals_are_bounded():
+    """A number that changes at every call does not fill the memory with refusals."""
+    fn = graphed(on_unsupported="eager")(lambda x, n: float(x.sum()) + n)
+    x = xp.asarray(normal(2))
+    cache = fn._self_state.cache
+    for n in range(4100):
+        cache.refuse(("key", n), "reads")
+    assert len(cache._refused) == 4096
+    assert fn(x, 1) == float(x.sum()) + 1
