@@ -20,6 +20,7 @@ The files, in the order of one call (imports go down this list, never up):
     _instantiate        nodes -> executable graph
     _executable         patch it and launch it
     _relocation         nodes + regions -> which words are addresses, and of what
+    _dependencies       which nodes must wait for which (optimize=True)
     _replace            copies and fills -> kernel nodes
     _implicit, _watch   what the function reaches without being given it
     _ran_code           the code that ran, and the names in it

@@ -133,6 +133,7 @@ def capture(
     *,
     outputs: str = "fresh",
     patch: str = "auto",
+    optimize: bool = False,
     mode: str = "relaxed",
 ) -> Iterator[Block]:
     """Capture the code of a ``with`` statement; run it later with ``block.launch``.
@@ -147,6 +148,8 @@ def capture(
     outputs : {"fresh", "static"}
         As in ``graphed``.
     patch : {"auto", "host", "device"}
+        As in ``graphed``.
+    optimize : bool
         As in ``graphed``.
     mode : {"thread_local", "global", "relaxed"}
         Mode of cuStreamBeginCapture.
@@ -175,7 +178,7 @@ def capture(
     call = block._reader.read((), dict(inputs))
     signature = block._reader.describe(call, [call.adapter.spec(a) for a in call.arrays])
     setup = Setup(call, [], new_capture(call.adapter, "the capture block", {}))
-    options = EntryOptions(outputs, patch, mode, is_block=True)
+    options = EntryOptions(outputs, patch, mode, optimize=optimize, is_block=True)
     with _without_retries(), capturing(setup.capture, mode) as captured:
         args, _ = call.rebuild(setup.stand_ins)
         block.inputs.update(zip(block._names, args, strict=True))

@@ -22,15 +22,17 @@ from graphjit._capture import (
     new_capture,
 )
 from graphjit._containers import flatten
+from graphjit._dependencies import critical_path, drop_false_dependencies, find_accesses
 from graphjit._entry import CacheEntry
 from graphjit._escapes import refuse_escapes
 from graphjit._executable import Executable
 from graphjit._externals import find_externals
 from graphjit._instantiate import instantiate
+from graphjit._nodes import CapturedGraph
 from graphjit._outputs import OutputPlan, plan_outputs
 from graphjit._regions import ALIGNMENT
-from graphjit._relocation import find_relocations
-from graphjit._replace import replace_copies_and_fills
+from graphjit._relocation import RelocationPlan, find_relocations
+from graphjit._replace import merge_fills, replace_copies_and_fills
 from graphjit._setup import Setup, Slots
 from graphjit._signature import Signature
 from graphjit._watch import Watch
@@ -54,6 +56,8 @@ class EntryOptions:
     mode: str = "thread_local"
     library_code: frozenset[str] = frozenset()
     """Modules of the array library that ran during the eager call."""
+    optimize: bool = False
+    """Merge small fills, and drop dependencies that are none."""
     is_block: bool = False
     """A capture block uses arrays where they are, and its variables outlive it."""
 
@@ -121,17 +125,13 @@ def _finish(
 ) -> CacheEntry:
     capture, adapter = setup.capture, setup.capture.adapter
     outputs = _outputs_of(captured, setup, options)
-    graph = replace_copies_and_fills(capture.driver, captured.graph)
-    slots = Slots(setup, outputs)
-    addresses, scratch_nbytes = slots.address_map(graph)
-    plan = find_relocations(graph, addresses, [(c.device_ptr, c.data) for c in capture.constants])
+    graph, plan, slots = _analyse(captured, setup, outputs, options)
     externals = find_externals(capture, plan, graph, allow_arrays=options.is_block)
-    memory_nbytes, scratch_offset = _blocks_of_a_call(outputs, scratch_nbytes)
+    memory_nbytes, scratch_offset = _blocks_of_a_call(outputs, slots.scratch_nbytes)
     is_static = options.outputs == "static"
     static_memory = [adapter.allocate(n) for n in memory_nbytes] if is_static else None
     captured_at = time.perf_counter()
-    n_slots = slots.scratch_slot + bool(scratch_nbytes)
-    executable = instantiate(capture.driver, graph, plan, n_slots, options.patch)
+    executable = instantiate(capture.driver, graph, plan, slots.n_slots, options.patch)
     return CacheEntry(
         signature=signature,
         adapter=adapter,
@@ -142,7 +142,7 @@ def _finish(
         leaders=setup.leaders,
         draws=capture.draws,
         outputs=outputs,
-        scratch_nbytes=scratch_nbytes,
+        scratch_nbytes=slots.scratch_nbytes,
         memory_nbytes=memory_nbytes,
         scratch_offset=scratch_offset,
         plan=plan,
@@ -150,12 +150,42 @@ def _finish(
         externals=externals,
         constant_nbytes=_give_constants(capture, executable),
         node_counts=captured.graph.count_by_kind(),
+        critical_path=critical_path(graph),
         capture_us=(captured_at - setup.started) * 1e6,
         instantiate_us=(time.perf_counter() - captured_at) * 1e6,
         kept=adapter.libraries_in_use(options.library_code),
         static_memory=static_memory,
         can_be_native=_can_be_native(setup, options, outputs),
     )
+
+
+def _analyse(
+    captured: Captured, setup: Setup, outputs: OutputPlan, options: EntryOptions
+) -> tuple[CapturedGraph, RelocationPlan, Slots]:
+    """Return the graph to launch, what is re-pointed in it, and where everything lies."""
+    capture, graph = captured.capture, captured.graph
+    if options.optimize:
+        graph = merge_fills(capture.driver, graph)
+    graph = replace_copies_and_fills(capture.driver, graph)
+    slots = Slots(setup, outputs, reuse=not options.optimize)
+    addresses = slots.address_map(graph)
+    plan = find_relocations(graph, addresses, [(c.device_ptr, c.data) for c in capture.constants])
+    if options.optimize:
+        graph = _with_true_dependencies(capture, graph, plan)
+    return graph, plan, slots
+
+
+def _with_true_dependencies(
+    capture: Capture, graph: CapturedGraph, plan: RelocationPlan
+) -> CapturedGraph:
+    accesses = find_accesses(
+        graph,
+        plan,
+        capture.constants,
+        capture.adapter.read_only_params,
+        capture.driver.mem_get_address_range,
+    )
+    return drop_false_dependencies(graph, accesses)
 
 
 def _can_be_native(setup: Setup, options: EntryOptions, outputs: OutputPlan) -> bool:

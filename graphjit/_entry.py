@@ -51,6 +51,7 @@ class CacheEntry:
     externals: list[External]
     constant_nbytes: int
     node_counts: dict[str, int]
+    critical_path: int
     capture_us: float
     instantiate_us: float
     kept: list[Any]

@@ -146,6 +146,7 @@ def graphed(
     outputs: Literal["fresh", "static"] = "fresh",
     verify: bool = False,
     patch: Literal["auto", "host", "device"] = "auto",
+    optimize: bool = False,
 ) -> Callable[[F], F]: ...
 def graphed(
     fn: Callable[..., Any] | None = None,
@@ -158,6 +159,7 @@ def graphed(
     outputs: str = "fresh",
     verify: bool = False,
     patch: str = "auto",
+    optimize: bool = False,
 ) -> Any:
     """Run a function that launches GPU work as one CUDA graph launch.
 
@@ -186,6 +188,9 @@ def graphed(
         Run the function beside every graph launch and compare the results bit for bit.
     patch : {"auto", "host", "device"}
         How addresses are written into the graph; ``"auto"`` chooses by cost.
+    optimize : bool
+        Let nodes that share no memory, or only read it, run at the same time, and merge small
+        fills. Right for kernels that reach memory through their parameters alone.
 
     Returns
     -------
@@ -225,6 +230,7 @@ def graphed(
         outputs,
         verify,
         patch,
+        optimize,
     )
 
     def decorate(wrapped: Callable[..., Any]) -> GraphedFunction:

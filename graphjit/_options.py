@@ -31,11 +31,15 @@ class Options:
     outputs: str = "fresh"
     verify: bool = False
     patch: str = "auto"
+    optimize: bool = False
 
     def __post_init__(self) -> None:
         _check_choice("on_unsupported", self.on_unsupported, ("raise", "eager"))
         _check_choice("outputs", self.outputs, ("fresh", "static"))
         _check_choice("patch", self.patch, ("auto", "host", "device"))
+        for name in ("verify", "optimize"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"@graphed({name}={getattr(self, name)!r}): must be True or False")
         if self.warmup < 1:
             raise ValueError(
                 f"@graphed(warmup={self.warmup}): at least one eager call is needed before the "

@@ -74,6 +74,8 @@ class RelocationPlan:
 
     table: Integers
     """(n_relocations, 4), the columns of ``Relocation``, in ascending order of node."""
+    memory: Integers
+    """(n_relocations,): which piece of memory each leads to; equal numbers for the same piece."""
     words: tuple[WordRelocation, ...]
     candidates: tuple[tuple[int, int], ...]
     """(node, word) of words that look like addresses of other memory: external if they are."""
@@ -96,6 +98,8 @@ class FoundAddresses:
     offset: Integers
     """Of the word within the data, in bytes."""
     word: Integers
+    memory: Integers
+    """Number of the region, or of the real memory."""
     slot: Integers
     delta: Integers
     is_inside: Booleans
@@ -107,6 +111,7 @@ class FoundAddresses:
         return FoundAddresses(
             self.offset[mask],
             self.word[mask],
+            self.memory[mask],
             self.slot[mask],
             self.delta[mask],
             self.is_inside[mask],
@@ -151,6 +156,7 @@ class AddressMap:
         return FoundAddresses(
             offset,
             word,
+            row,
             self._slot[row],
             self._delta[row] + word - begin,
             (begin <= word) & (word < self._end[row]),
@@ -217,7 +223,7 @@ def find_relocations(
     table = np.stack([parameters.index[kernel], param_offset, found.slot, found.delta], axis=1)
     words = [word for device_ptr, data in constants for word in _table(device_ptr, data, addresses)]
     candidates = parameters.other_words(found.offset)
-    return RelocationPlan(table, tuple(words), tuple(candidates))
+    return RelocationPlan(table, found.memory, tuple(words), tuple(candidates))
 
 
 def _refuse_ambiguous(parameters: _Parameters, found: FoundAddresses, param: Integers) -> None:

@@ -8,12 +8,21 @@ that hold nothing.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from typing import Any
 
-from graphjit._driver.interface import COPY_LAYOUT, FILL_LAYOUT, Driver
-from graphjit._nodes import CapturedGraph, KernelNode, MemcpyNode, MemsetNode, Node
+from graphjit._driver.interface import (
+    COPY_LAYOUT,
+    FILL_LAYOUT,
+    FILLS_LAYOUT,
+    MAX_FILLS,
+    Driver,
+)
+from graphjit._nodes import CapturedGraph, Edge, KernelNode, MemcpyNode, MemsetNode, Node
 
 _MAX_COPY_BLOCKS = 2048
+MAX_MERGED_NBYTES = 1 << 14
+"""A fill of more is left alone: in a merged one it would have a single block."""
 
 
 def replace_copies_and_fills(driver: Driver, graph: CapturedGraph) -> CapturedGraph:
@@ -56,4 +65,67 @@ def _builtin(
         shared_mem_bytes=0,
         params=struct.pack(f"<{len(values)}Q", *values),
         param_layout=tuple(layout),
+    )
+
+
+def merge_fills(driver: Driver, graph: CapturedGraph) -> CapturedGraph:
+    """Put small fills that follow each other, of memory that is apart, into one kernel.
+
+    To be called before ``replace_copies_and_fills``. The merged node takes the place of the
+    first one.
+    """
+    nodes: list[Node] = []
+    new_index: list[int] = []
+    run: list[MemsetNode] = []
+    follows = _only_successors(graph)
+    for index, node in enumerate(graph.nodes):
+        goes_on = bool(run) and (index - 1, index) in follows and _can_join(run, node)
+        if not goes_on:
+            run = []
+            nodes.append(node)
+        new_index.append(len(nodes) - 1)
+        if isinstance(node, MemsetNode) and _nbytes(node) <= MAX_MERGED_NBYTES:
+            run.append(node)
+            if len(run) > 1:
+                nodes[-1] = _merged(driver, run)
+    edges = {(new_index[e.from_], new_index[e.to]): e for e in graph.edges}
+    kept = [Edge(i, j, e.data) for (i, j), e in edges.items() if i != j]
+    return CapturedGraph(tuple(nodes), tuple(kept))
+
+
+def _only_successors(graph: CapturedGraph) -> set[tuple[int, int]]:
+    """Return the edges between a node with one target and a node with one source."""
+    n_targets = Counter(e.from_ for e in graph.edges)
+    n_sources = Counter(e.to for e in graph.edges)
+    return {(i, j) for i, j, _ in graph.edges if n_targets[i] == n_sources[j] == 1}
+
+
+def _nbytes(node: MemsetNode) -> int:
+    return (node.height - 1) * node.pitch + node.width * node.element_size
+
+
+def _can_join(run: list[MemsetNode], node: Node) -> bool:
+    if not isinstance(node, MemsetNode) or _nbytes(node) > MAX_MERGED_NBYTES:
+        return False
+    begin, end = node.dst_ptr, node.dst_ptr + _nbytes(node)
+    return len(run) < MAX_FILLS and all(
+        end <= other.dst_ptr or other.dst_ptr + _nbytes(other) <= begin for other in run
+    )
+
+
+def _merged(driver: Driver, run: list[MemsetNode]) -> KernelNode:
+    fields = [
+        value
+        for n in run
+        for value in (n.dst_ptr, n.value, n.element_size, n.width, n.height, n.pitch)
+    ]
+    return KernelNode(
+        handle=None,
+        name="graphjit_fills",
+        function=driver.builtin_kernel("fills"),
+        grid_dim=(len(run), 1, 1),
+        block_dim=(256, 1, 1),
+        shared_mem_bytes=0,
+        params=struct.pack(f"<{len(fields)}Q", *fields).ljust(48 * MAX_FILLS, b"\0"),
+        param_layout=FILLS_LAYOUT,
     )

@@ -79,7 +79,8 @@ class Setup:
 class Slots:
     """Gives every region and every piece of real memory its slot."""
 
-    def __init__(self, setup: Setup, outputs: OutputPlan) -> None:
+    def __init__(self, setup: Setup, outputs: OutputPlan, *, reuse: bool) -> None:
+        self._may_reuse = reuse
         self.setup = setup
         self.outputs = outputs
         self.capture = setup.capture
@@ -87,9 +88,15 @@ class Slots:
         self.first_seed = len(setup.leaders)
         self.first_output = self.first_seed + len(self.capture.draws.seeds)
         self.scratch_slot = self.first_output + len(outputs.regions)
+        self.scratch_nbytes = 0
 
-    def address_map(self, graph: CapturedGraph) -> tuple[AddressMap, int]:
-        """Return the map of addresses and the size of the scratch block."""
+    @property
+    def n_slots(self) -> int:
+        """Number of slots; the scratch block has one only if there is any."""
+        return self.scratch_slot + bool(self.scratch_nbytes)
+
+    def address_map(self, graph: CapturedGraph) -> AddressMap:
+        """Return the map of addresses, and plan the scratch block."""
         adapter = self.capture.adapter
         targets = self.capture.draws.targets_of_seeds(self.first_seed)
         output_slots = {id(r): self.first_output + i for i, r in enumerate(self.outputs.regions)}
@@ -103,7 +110,7 @@ class Slots:
             elif region.ptr not in targets:
                 temporaries.append(region)
         temporaries.sort(key=lambda region: region.born)
-        reuse = is_linear(graph)
+        reuse = self._may_reuse and is_linear(graph)
         end = len(self.capture.regions.regions) * 2 + 1
         blocks = [Lifetime(r.nbytes, r.born, r.freed or end) for r in temporaries]
         byte_offsets, nbytes = plan_scratch(blocks, reuse=reuse)
@@ -114,9 +121,9 @@ class Slots:
             assert found is not None
             slot, delta = targets[found.ptr]
             fill.target = Target(slot, delta + fill.ptr - found.ptr)
-        workspaces, total = self._workspaces(graph, nbytes, reuse)
+        workspaces, self.scratch_nbytes = self._workspaces(graph, nbytes, reuse)
         real = [*self._real_arrays(), *workspaces]
-        return AddressMap(self.capture.regions, targets, real), total
+        return AddressMap(self.capture.regions, targets, real)
 
     def _real_arrays(self) -> list[RealRange]:
         """One range for each group of arrays that keep their real addresses."""

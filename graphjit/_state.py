@@ -45,7 +45,7 @@ class State:
         self.reader = ArgumentReader(self.fn, options.static)
         self.cache = Cache(self.name, options.max_entries)
         self.fast = self.cache.fast
-        self.entry_options = EntryOptions(options.outputs, options.patch)
+        self.entry_options = EntryOptions(options.outputs, options.patch, optimize=options.optimize)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serve one call, natively if that is possible."""

@@ -44,6 +44,8 @@ class EntryInfo:
         Calls served, times its addresses were rewritten, graph launches.
     nodes : dict of str to int
         Captured nodes by kind; copies and fills are launched as kernels.
+    critical_path : int
+        Nodes of the launched graph that wait for each other, at most.
     relocations : int
         Addresses that are rewritten.
     draws : int
@@ -69,6 +71,7 @@ class EntryInfo:
     patches: int
     launches: int
     nodes: dict[str, int]
+    critical_path: int
     relocations: int
     draws: int
     patch_kind: str
@@ -104,6 +107,7 @@ def describe_entry(entry: CacheEntry) -> EntryInfo:
         patches=entry.counts.patches,
         launches=entry.counts.launches,
         nodes=dict(entry.node_counts),
+        critical_path=entry.critical_path,
         relocations=len(entry.plan.table) + len(entry.plan.words),
         draws=len(entry.draws),
         patch_kind=executable.patch_kind,

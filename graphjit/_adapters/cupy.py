@@ -11,7 +11,7 @@ import contextlib
 import gc
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,12 +26,14 @@ from graphjit._adapters.cupy_capture import (
     stand_in_pointer,
     take_memory_away,
 )
+from graphjit._adapters.cupy_kernels import read_only_params
 from graphjit._adapters.cupy_native import native_library
 from graphjit._adapters.cupy_random import recorded
 from graphjit._adapters.cupy_sparse import register_sparse
 from graphjit._adapters.cupy_streams import CapturedStreams, CaptureStream
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
 from graphjit._driver.cuda import CudaDriver, cuda_driver
+from graphjit._nodes import KernelNode
 from graphjit.errors import HostReadError
 
 _SPELLED = {
@@ -211,6 +213,9 @@ class CupyAdapter:
         ]
         names = {name for array in arrays for name in _names_of(array, arrays)}
         return " or ".join(sorted(names)[:3]) or "a library's cache"
+
+    def read_only_params(self, nodes: Sequence[KernelNode]) -> list[int]:
+        return read_only_params(nodes)
 
     def equal_bits(self, left: Any, right: Any) -> bool:
         if left.shape != right.shape or left.dtype != right.dtype:

@@ -7,12 +7,13 @@ Input / Output: addresses and sizes in bytes; ``ArraySpec`` describes an array w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from graphjit._driver.interface import Driver
+from graphjit._nodes import KernelNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,11 @@ class Adapter(Protocol):
 
     def holders(self, ptr: int) -> str:
         """Say, in words, what keeps a live array at this address (an attribute, a list)."""
+
+    def read_only_params(self, nodes: Sequence[KernelNode]) -> list[int]:
+        """Return for each kernel how many of its first parameters point to memory that it only
+        reads, for certain; 0 for a kernel that the library did not make.
+        """
 
     def equal_bits(self, left: Any, right: Any) -> bool:
         """Compare two arrays bit for bit (NaN equals the same NaN)."""

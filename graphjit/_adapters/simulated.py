@@ -7,7 +7,7 @@ Raises: ``DriverError`` when the stream cannot be captured.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
 from graphjit._adapters.simulated_array import Array
 from graphjit._driver.simulated import SimulatedDriver
 from graphjit._driver.simulated_memory import extent
+from graphjit._nodes import KernelNode
 
 
 class SimulatedAdapter:
@@ -110,6 +111,9 @@ class SimulatedAdapter:
         arrays = [a for a in _live_arrays() if a.block.ptr <= ptr < a.block.ptr + a.block.nbytes]
         names = {name for array in arrays for name in _names_of(array, arrays)}
         return " or ".join(sorted(names)[:3]) or "a variable that outlives the call"
+
+    def read_only_params(self, nodes: Sequence[KernelNode]) -> list[int]:
+        return [node.function.n_inputs for node in nodes]
 
     def equal_bits(self, left: Any, right: Any) -> bool:
         if left.shape != right.shape or left.dtype != right.dtype:

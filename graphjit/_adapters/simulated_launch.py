@@ -190,7 +190,8 @@ def _function(
     def body(run: Run, params: bytes) -> None:
         work(*_unpack(run.memory, params, operands, style))
 
-    return SimulatedFunction(name, layout_of(params_dtype(operands, style)), body)
+    n_inputs = 0 if work.in_place or style != PLAIN else len(operands) - 1
+    return SimulatedFunction(name, layout_of(params_dtype(operands, style)), body, n_inputs)
 
 
 def launch(name: str, work: Work, values: Sequence[Any], style: str = PLAIN) -> None:

@@ -88,28 +88,45 @@ extern "C" __global__ void graphjit_copy(
     }
 }
 
+struct Fill {
+    u64 dst, value, element_size, width, height, pitch;
+};
+
 template <typename T>
-__device__ void fill_words(u64 dst, T value, u64 width, u64 height, u64 pitch) {
-    u64 n = width * height, step = (u64)gridDim.x * blockDim.x;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-        *(T*)(dst + i / width * pitch + i % width * sizeof(T)) = value;
+__device__ void fill_words(const Fill& f, T value, u64 width, u64 thread, u64 step) {
+    u64 n = width * f.height;
+    for (u64 i = thread; i < n; i += step)
+        *(T*)(f.dst + i / width * f.pitch + i % width * sizeof(T)) = value;
+}
+
+__device__ void fill_rows(const Fill& f, u64 thread, u64 step) {
+    u64 row = f.width * f.element_size;
+    if (f.element_size == 1 && f.height == 1 && ((f.dst | row) & 15) == 0) {
+        u64 word = (f.value & 255) * 0x0101010101010101ull;
+        Word16 wide = {word, word};
+        fill_words<Word16>(f, wide, row / 16, thread, step);
+    } else if (f.element_size == 1) {
+        fill_words<unsigned char>(f, (unsigned char)f.value, f.width, thread, step);
+    } else if (f.element_size == 2) {
+        fill_words<unsigned short>(f, (unsigned short)f.value, f.width, thread, step);
+    } else {
+        fill_words<u32>(f, (u32)f.value, f.width, thread, step);
+    }
 }
 
 extern "C" __global__ void graphjit_fill(
     u64 dst, u64 value, u64 element_size, u64 width, u64 height, u64 pitch) {
-    u32 byte = (u32)value & 255;
-    u64 row = width * element_size;
-    if (element_size == 1 && height == 1 && ((dst | row) & 15) == 0) {
-        u64 word = byte * 0x0101010101010101ull;
-        Word16 wide = {word, word};
-        fill_words<Word16>(dst, wide, row / 16, 1, 0);
-    } else if (element_size == 1) {
-        fill_words<unsigned char>(dst, (unsigned char)byte, width, height, pitch);
-    } else if (element_size == 2) {
-        fill_words<unsigned short>(dst, (unsigned short)value, width, height, pitch);
-    } else {
-        fill_words<u32>(dst, (u32)value, width, height, pitch);
-    }
+    Fill fill = {dst, value, element_size, width, height, pitch};
+    fill_rows(fill, (u64)blockIdx.x * blockDim.x + threadIdx.x, (u64)gridDim.x * blockDim.x);
+}
+
+struct Fills {
+    Fill fill[16];
+};
+
+// Small fills in one kernel: a block for each.
+extern "C" __global__ void graphjit_fills(const __grid_constant__ Fills fills) {
+    fill_rows(fills.fill[blockIdx.x], threadIdx.x, blockDim.x);
 }
 
 #endif

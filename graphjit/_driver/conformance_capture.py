@@ -15,7 +15,7 @@ from graphjit._driver.conformance_bench import (
     kernel_nodes,
     refused,
 )
-from graphjit._driver.interface import FILL_LAYOUT
+from graphjit._driver.interface import FILL_LAYOUT, FILLS_LAYOUT, MAX_FILLS, KernelLaunch
 
 # -- memory
 
@@ -83,6 +83,23 @@ def fill_writes_elements(bench: Bench) -> None:
         bench.driver.launch_kernel(bench.fill(0, 0, 0)[0], packed, bench.stream)
         row = value.to_bytes(element_size, "little") * 5
         assert bench.read(dst, 96) == row.ljust(32, b".") * 3
+
+
+def fills_do_one_fill_a_block(bench: Bench) -> None:
+    """``fills`` does each fill of its table as ``fill`` does it."""
+    rows = [(0xAB, 1, 16, 1, 0), (0xABCD, 2, 5, 3, 32), (0x89ABCDEF, 4, 3, 1, 0), (7, 1, 3, 2, 9)]
+    ptrs = [bench.memory(b"." * 96) for _ in rows]
+    table = b"".join(struct.pack("<6Q", p, *row) for p, row in zip(ptrs, rows, strict=True))
+    packed = table.ljust(48 * MAX_FILLS, b"\0")
+    function = bench.driver.builtin_kernel("fills")
+    launch = KernelLaunch(function, (len(rows), 1, 1), (256, 1, 1), 0, FILLS_LAYOUT)
+    bench.driver.launch_kernel(launch, packed, bench.stream)
+    for ptr, (value, element_size, width, height, pitch) in zip(ptrs, rows, strict=True):
+        expected = bytearray(b"." * 96)
+        for y in range(height):
+            row = (value & (1 << 8 * element_size) - 1).to_bytes(element_size, "little") * width
+            expected[y * pitch : y * pitch + len(row)] = row
+        assert bench.read(ptr, 96) == expected
 
 
 # -- capture
@@ -242,6 +259,7 @@ CHECKS: tuple[Check, ...] = (
     copy_moves_a_box,
     copy_moves_rows_of_any_alignment,
     fill_writes_elements,
+    fills_do_one_fill_a_block,
     capture_records_and_runs_nothing,
     capture_orders_by_stream,
     capture_accepts_addresses_that_hold_nothing,

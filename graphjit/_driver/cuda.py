@@ -180,7 +180,7 @@ class CudaDriver(CudaMemory):
             )
         )
         cubin = cuda_kernels.load_cubin(f"sm_{major}{minor}", patch=patch)
-        names = [f"patch_{n}" for n in PATCH_SLOT_CLASSES] if patch else ["copy", "fill"]
+        names = [f"patch_{n}" for n in PATCH_SLOT_CLASSES] if patch else ["copy", "fill", "fills"]
         with self.relaxed():
             module = check(cu.cuModuleLoadData(cubin), "cuModuleLoadData")
             for name in names:

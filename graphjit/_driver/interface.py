@@ -26,6 +26,9 @@ COPY_LAYOUT = tuple((8 * i, 8) for i in range(9))
 """dst, src, width, height, depth, dst_pitch, src_pitch, dst_slice_pitch, src_slice_pitch."""
 FILL_LAYOUT = tuple((8 * i, 8) for i in range(6))
 """dst, value, element_size, width, height, pitch."""
+MAX_FILLS = 16
+FILLS_LAYOUT = ((0, 48 * MAX_FILLS),)
+"""One fill after the other; block i of the grid does the i-th."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,4 +154,7 @@ class Driver(Protocol):
 
     # -- the kernels that graphjit brings along
     def builtin_kernel(self, name: str) -> Any:
-        """Return the function ``copy``, ``fill`` or ``patch_<n>`` (n of PATCH_SLOT_CLASSES)."""
+        """Return the function ``copy``, ``fill``, ``fills`` or ``patch_<n>``.
+
+        n is one of PATCH_SLOT_CLASSES.
+        """

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from graphjit._driver.interface import (
     COPY_LAYOUT,
     FILL_LAYOUT,
+    FILLS_LAYOUT,
     PATCH_MEMORY_WORD,
     PATCH_SLOT_CLASSES,
     PATCH_TABLE_ENTRY_NBYTES,
@@ -56,6 +57,8 @@ class SimulatedFunction:
     name: str
     param_layout: tuple[tuple[int, int], ...]
     body: Callable[[Run, bytes], None]
+    n_inputs: int = 0
+    """So many of the first parameters lead to memory that is only read."""
 
     @property
     def params_nbytes(self) -> int:
@@ -109,6 +112,14 @@ def _fill(run: Run, params: bytes) -> None:
     fill_rows(run.memory, **dict(zip(_FILL_FIELDS, struct.unpack("<6Q", params), strict=True)))
 
 
+def _fills(run: Run, params: bytes) -> None:
+    """Do the fills of the table; those that are not used are empty."""
+    for row in struct.iter_unpack("<6Q", params):
+        fields = dict(zip(_FILL_FIELDS, row, strict=True))
+        if fields["width"] and fields["height"]:
+            fill_rows(run.memory, **fields)
+
+
 def _patch(run: Run, params: bytes) -> None:
     """Read the table from device memory, and write slot + delta where each row says."""
     table_ptr, n = struct.unpack_from("<QI", params)
@@ -127,6 +138,7 @@ def builtin_functions() -> dict[str, SimulatedFunction]:
     functions = {
         "copy": SimulatedFunction("graphjit_copy", tuple(COPY_LAYOUT), _copy),
         "fill": SimulatedFunction("graphjit_fill", tuple(FILL_LAYOUT), _fill),
+        "fills": SimulatedFunction("graphjit_fills", FILLS_LAYOUT, _fills),
     }
     for n in PATCH_SLOT_CLASSES:
         layout = ((0, 8), (8, 4), (16, 8 * n))

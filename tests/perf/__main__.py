@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-EXPERIMENTS = ("chains", "adds", "mlp", "memory", "signatures", "first-call")
+EXPERIMENTS = ("chains", "adds", "branches", "mlp", "memory", "signatures", "first-call")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

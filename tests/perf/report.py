@@ -108,6 +108,7 @@ def _chains(results: Results) -> Iterator[str]:
 def _other_times(results: Results) -> Iterator[str]:
     for name, title in (
         ("adds", "100 dependent additions of long vectors"),
+        ("branches", "Chains that share their inputs only"),
         ("mlp", "A network with matrix products"),
     ):
         found = results.get(name)
@@ -122,6 +123,8 @@ def _other_times(results: Results) -> Iterator[str]:
         header = ("", "host us", "end to end us", "eager / this")
         nodes = ", ".join(f"{n} {kind}" for kind, n in found.get("nodes", {}).items())
         note = f"Captured nodes: {nodes}.\n\n" if nodes else ""
+        if "critical_path" in found:
+            note = note.replace(".\n", f"; at most {found['critical_path']} wait for each other.\n")
         yield f"## {title}\n\n{note}{table(header, rows)}"
 
 

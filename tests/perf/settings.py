@@ -23,6 +23,9 @@ class Settings:
     adds_elements: int = 1 << 20
     n_inputs: int = 7
     """Sets of arguments that the calls go through in turn: addresses change at every call."""
+    n_branches: int = 8
+    branch_kernels: int = 20
+    branch_elements: int = 1 << 16
     mlp_layers: int = 8
     mlp_width: int = 256
     mlp_batch: int = 64
@@ -50,6 +53,9 @@ def choose(driver: str, quick: bool) -> Settings:
             chain_elements=16,
             adds_elements=16,
             n_inputs=3,
+            n_branches=2,
+            branch_kernels=3,
+            branch_elements=8,
             mlp_layers=2,
             mlp_width=4,
             mlp_batch=2,

@@ -23,6 +23,7 @@ FRESH = "graphjit"
 STATIC = "graphjit, static outputs"
 HOST_PATCH = "graphjit, host patch"
 DEVICE_PATCH = "graphjit, device patch"
+OPTIMIZED = "graphjit, optimize=True"
 SAME_ADDRESSES = "graphjit, static outputs, same arrays"
 VARIANTS: dict[str, dict[str, Any]] = {
     FRESH: {},
@@ -30,6 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     HOST_PATCH: {"patch": "host"},
     DEVICE_PATCH: {"patch": "device"},
 }
+OPTIONS = {**VARIANTS, OPTIMIZED: {"optimize": True}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def own_subjects(
 def _graphed(
     name: str, fn: Function, arguments: Arguments, read: Callable[[Any], np.ndarray[Any, Any]]
 ) -> Subject:
-    call = graphed(**VARIANTS[name])(fn)
+    call = graphed(**OPTIONS[name])(fn)
     call(*arguments[0])
     return Subject(name, call, arguments, read)
 

@@ -15,6 +15,7 @@ from perf.devices import CudaDevice, Device
 from perf.settings import Settings
 from perf.subjects import (
     FRESH,
+    OPTIMIZED,
     SAME_ADDRESSES,
     STATIC,
     Arguments,
@@ -26,7 +27,15 @@ from perf.subjects import (
     same_addresses,
 )
 from perf.timing import measure_end_to_end, measure_host
-from perf.workloads import Function, make_chain, make_mlp, make_waiting_chain, pairs, parameters
+from perf.workloads import (
+    Function,
+    make_branches,
+    make_chain,
+    make_mlp,
+    make_waiting_chain,
+    pairs,
+    parameters,
+)
 
 EAGER_WAITING = "eager, waiting after each addition"
 N_ADDS = 100
@@ -87,6 +96,22 @@ def measure_adds(device: Device, settings: Settings) -> dict[str, Any]:
     return _end_to_end(subjects, device, settings.other_samples)
 
 
+def measure_branches(device: Device, settings: Settings) -> dict[str, Any]:
+    """Measure chains that need not wait for each other."""
+    fn = make_branches(settings.n_branches, settings.branch_kernels)
+    arguments = pairs(device.xp.asarray, settings.n_inputs, settings.branch_elements)
+    subjects = own_subjects(fn, arguments, device.to_host, variants=(FRESH, OPTIMIZED))
+    check_subjects(subjects.found)
+    optimized = next(s.call for s in subjects.found if s.name == OPTIMIZED)
+    (entry,) = optimized.cache_entries()  # type: ignore[attr-defined]
+    return {
+        "nodes": entry.nodes,
+        "critical_path": entry.critical_path,
+        "host": measure_host(subjects.found, device.synchronize, settings.other_samples),
+        **_end_to_end(subjects, device, settings.other_samples),
+    }
+
+
 def measure_mlp(device: Device, settings: Settings) -> dict[str, Any]:
     """Measure a network with matrix products."""
     xp = device.xp
@@ -123,4 +148,9 @@ def torch_mlp(device: CudaDevice, weights: list[Any], biases: list[Any]) -> Call
     return make_mlp(shared[0], shared[1], lambda x, _: torch.relu(x))
 
 
-EXPERIMENTS = {"chains": measure_chains, "adds": measure_adds, "mlp": measure_mlp}
+EXPERIMENTS = {
+    "chains": measure_chains,
+    "adds": measure_adds,
+    "branches": measure_branches,
+    "mlp": measure_mlp,
+}

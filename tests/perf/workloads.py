@@ -26,6 +26,24 @@ def make_chain(n_kernels: int) -> Function:
     return chain
 
 
+def make_branches(n_branches: int, n_kernels: int) -> Function:
+    """Return a function of two arrays: chains that share their inputs only, and their sum."""
+
+    def branches(x: Any, y: Any) -> Any:
+        ends = []
+        for i in range(n_branches):
+            z = x * (i + 1)
+            for _ in range(n_kernels - 1):
+                z = z + y
+            ends.append(z)
+        total = ends[0]
+        for z in ends[1:]:
+            total = total + z
+        return total
+
+    return branches
+
+
 def make_waiting_chain(n_kernels: int, synchronize: Callable[[], None]) -> Function:
     """Return the same chain, which waits for the device after each addition."""
 

@@ -34,7 +34,15 @@ def test_one_command_measures_everything(tmp_path):
     page = (tmp_path / "benchmarks.md").read_text()
     assert page in printed
     assert results["failed"] == {}
-    assert {"chains", "adds", "mlp", "memory", "signatures", "first-call"} < results.keys()
+    assert {
+        "chains",
+        "adds",
+        "branches",
+        "mlp",
+        "memory",
+        "signatures",
+        "first-call",
+    } < results.keys()
     for row in bars.rows(results):
         assert f"| {row.measure} | {row.at} |" in page
     assert results["memory"]["held"][FRESH]["pool_nbytes"] == 0
