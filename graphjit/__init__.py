@@ -24,6 +24,7 @@ The files, in the order of one call (imports go down this list, never up):
     _replace            copies and fills -> kernel nodes
     _implicit, _watch   what the function reaches without being given it
     _ran_code           the code that ran, and the names in it
+    _observed           which code begins to run
     _host_random        random numbers drawn on the host: refused
     _arguments          arguments -> leaves and back
     _containers         nested containers -> leaves and back

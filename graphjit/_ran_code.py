@@ -1,12 +1,11 @@
 """Which of the user's code runs during the eager call, and the names that it mentions.
 
 Input: a call in this thread. Output: ``RanCode``: code objects with their globals.
-Source: sys.setprofile, dis.
+Source: dis.
 """
 
 from __future__ import annotations
 
-import _thread
 import dis
 import gc
 import sys
@@ -18,15 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphjit._hit import pause_hits
+from graphjit._observed import observed
 
 OWN_MODULES = frozenset({"graphjit", "wrapt", "optree"})
 STDLIB_MODULES = frozenset(sys.stdlib_module_names - {"__main__"})
-
-_STARTS_A_THREAD = tuple(
-    getattr(_thread, name)
-    for name in ("start_new_thread", "start_joinable_thread")
-    if hasattr(_thread, name)
-)
 
 
 def top_module(module: object) -> str:
@@ -97,21 +91,16 @@ def watch_code(
     ``on_new_thread`` is called before this thread starts another one.
     """
     ran = RanCode()
-    before: Any = sys.getprofile()
-    goes_on = callable(before)
     skipped = library_modules | STDLIB_MODULES | OWN_MODULES
 
-    def profile(frame: types.FrameType, event: Any, arg: Any) -> None:
-        if event == "call" and frame.f_code not in ran.codes:
-            module = frame.f_globals.get("__name__")
-            if top_module(module) in library_modules:
-                ran.library_modules.add(str(module))
-            elif top_module(module) not in skipped:
-                ran.codes[frame.f_code] = frame.f_globals
-        elif event == "c_call" and arg in _STARTS_A_THREAD:
+    def starts(code: types.CodeType, namespace: dict[str, Any]) -> None:
+        module = namespace.get("__name__")
+        if top_module(module) in library_modules:
+            ran.library_modules.add(str(module))
+        elif top_module(module) not in skipped:
+            ran.codes.setdefault(code, namespace)
+        elif code is threading.Thread.start.__code__:
             on_new_thread()
-        if goes_on:
-            before(frame, event, arg)
 
     # Graphed functions inside run as plain ones: what they reach counts, too.
     depth = getattr(_watching, "depth", 0)
@@ -120,14 +109,10 @@ def watch_code(
     # A collection would run finalisers and callbacks of others, whose code is not the function's.
     was_enabled = gc.isenabled()
     gc.disable()
-    sys.setprofile(profile)
     try:
-        yield ran
+        with observed(starts):
+            yield ran
     finally:
-        if before is None or goes_on:
-            sys.setprofile(before)
-        else:
-            before.enable()  # cProfile's object: it was installed from C, and cannot be called
         pause_hits(-1)
         _watching.depth = depth
         if was_enabled:

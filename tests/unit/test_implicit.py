@@ -195,3 +195,45 @@ def test_an_argument_at_the_address_of_a_dead_one_is_another():
     watched = watch_of(lambda f: None, first)
     assert watched.read([first]) == []
     assert watched.read([second]) is None
+
+
+def test_threads_observe_at_once():
+    """Each thread sees its own code, whoever begins and ends first, and code that both run."""
+
+    def shared():
+        return 1
+
+    found = {}
+    barrier = threading.Barrier(4)
+
+    def work(i):
+        namespace = {"shared": shared}
+        exec(f"def own_{i}(): return shared()", namespace)
+        for _ in range(20):
+            barrier.wait(30)
+            with watch_code(frozenset()) as ran:
+                namespace[f"own_{i}"]()
+            found.setdefault(i, []).append({code.co_name for code in ran.codes})
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {i: [{"shared", f"own_{i}"}] * 20 for i in range(4)}
+
+
+def test_observing_without_a_free_tool():
+    """If every free tool of sys.monitoring is taken, or there is none, a profile function does."""
+    monitoring = getattr(sys, "monitoring", None)
+    taken = [i for i in (3, 4) if monitoring is not None and monitoring.get_tool(i) is None]
+    for tool_id in taken:
+        monitoring.use_tool_id(tool_id, "somebody else")
+    try:
+        with watch_code(frozenset()) as ran:
+            watch_of(lambda: 1)
+    finally:
+        for tool_id in taken:
+            monitoring.free_tool_id(tool_id)
+    assert "watch_of" in {code.co_name for code in ran.codes}
+    assert sys.getprofile() is None
