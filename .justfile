@@ -43,3 +43,7 @@ bench *args:
 # Try each CuPy function of the tests on this machine's GPU and write their table in docs/generated.
 functions:
     python tests/gpu/function_table.py docs/generated/functions.md
+
+# Run random programs, eager against graphed, on this machine's GPU, and watch the memory.
+soak *args:
+    python tests/stress {{ args }}
