@@ -93,6 +93,7 @@ class Regions:
     range: ReservedRange
     regions: list[Region] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
+    _at: dict[int, Region] = field(default_factory=dict)
     _top: int = 0
     _clock: int = 0
 
@@ -112,6 +113,7 @@ class Regions:
         region = Region(ptr, nbytes, argument, born=self._clock)
         self.regions.append(region)
         self._starts.append(ptr)
+        self._at[ptr] = region
         return region
 
     def _find_place(self, nbytes: int) -> int:
@@ -130,7 +132,7 @@ class Regions:
 
     def free(self, ptr: int) -> None:
         """Note that the memory of a region was given back at this point of the function."""
-        region = self.find(ptr)
+        region = self._at.get(ptr)
         if region is not None and region.freed is None:
             self._clock += 1
             region.freed = self._clock
@@ -212,6 +214,9 @@ def _extend(free: list[tuple[int, int]], top: int, nbytes: int) -> tuple[int, in
 
 def _give_back(free: list[tuple[int, int]], byte_offset: int, nbytes: int) -> None:
     """Insert a free piece and join it with its neighbours."""
+    if not free:
+        free.append((byte_offset, nbytes))
+        return
     i = bisect_right(free, (byte_offset, 0))
     if i < len(free) and byte_offset + nbytes == free[i][0]:
         nbytes += free.pop(i)[1]
