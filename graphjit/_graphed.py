@@ -86,6 +86,11 @@ class _BoundGraphedFunction(_Common, wrapt.BoundFunctionWrapper[..., Any]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._self_state.call((*self._instance(), *args), kwargs)
 
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
+        # As a method does: its object, and its name.
+        instance = self._instance()
+        return (getattr, (instance[0], self.__name__)) if instance else str(self.__qualname__)
+
     def _instance(self) -> tuple[Any, ...]:
         if self._self_binding == "staticmethod":
             return ()

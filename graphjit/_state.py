@@ -8,6 +8,7 @@ Raises: what the function raises; ``SignatureError`` before anything is launched
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -54,7 +55,7 @@ class State:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serve one call: launch the entry of its signature, or make one."""
-        if is_capturing_here() or is_watching_here() or is_disabled():
+        if is_capturing_here() or is_watching_here() or is_disabled() or sys.is_finalizing():
             return self.fn(*args, **kwargs)
         call = self.reader.read(args, kwargs)
         if call.adapter.is_capturing():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,9 +33,9 @@ from graphjit._adapters.cupy_random import recorded
 from graphjit._adapters.cupy_sparse import register_sparse
 from graphjit._adapters.cupy_streams import CapturedStreams, CaptureStream
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
-from graphjit._driver.cuda import CudaDriver, cuda_driver
+from graphjit._driver.cuda import CudaDriver, cuda_driver, has_drivers
 from graphjit._nodes import KernelNode
-from graphjit.errors import HostReadError
+from graphjit.errors import GraphjitError, HostReadError
 
 _SPELLED = {
     "cublas": "cuBLAS",
@@ -42,7 +43,21 @@ _SPELLED = {
     "cusolver": "cuSOLVER",
     "cusparse": "cuSPARSE",
 }
+_FORKED = (
+    "this process was forked from one that had used CUDA, and a CUDA context does not survive a "
+    "fork (CUDA_ERROR_NOT_INITIALIZED). Start processes with the method 'spawn' or 'forkserver' of "
+    "multiprocessing; graphed functions are captured anew in them."
+)
 _thread = threading.local()
+_forked_with_cuda = False
+
+
+def _note_fork() -> None:
+    global _forked_with_cuda
+    _forked_with_cuda = has_drivers()
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 class CupyAdapter:
@@ -96,6 +111,8 @@ class CupyAdapter:
         return int(cupy.cuda.get_current_stream().ptr)
 
     def is_capturing(self) -> bool:
+        if _forked_with_cuda:
+            raise GraphjitError(_FORKED)
         return bool(runtime.streamIsCapturing(cupy.cuda.get_current_stream().ptr))
 
     def allocate(self, nbytes: int) -> Memory:

@@ -206,6 +206,11 @@ _drivers: dict[int, CudaDriver] = {}
 _drivers_lock = threading.Lock()
 
 
+def has_drivers() -> bool:
+    """Say whether this process, or the one that it was forked from, has used a device."""
+    return bool(_drivers)
+
+
 def cuda_driver(device: int) -> CudaDriver:
     """Return the driver of a device, made at the first call."""
     driver = _drivers.get(device)
