@@ -47,3 +47,7 @@ functions:
 # Run random programs, eager against graphed, on this machine's GPU, and watch the memory.
 soak *args:
     python tests/stress {{ args }}
+
+# Call CuPy's public functions on this machine's GPU and write their table in docs/generated.
+api:
+    python tests/gpu/api_coverage.py docs/generated/api.md

@@ -80,12 +80,26 @@ class CacheEntry:
             if implicit:
                 arrays = arrays + implicit
                 ptrs = ptrs + [self.adapter.device_ptr(a) for a in implicit]
+        if self.static_memory is not None and self._takes_static_memory(ptrs):
+            return None  # its own result would be overwritten while it is read
         if len(ptrs) < 2:
             return arrays
         if self.aliasing:
             is_like = alias_pattern(ptrs, self.specs) == self.aliasing
             return arrays if is_like and same_objects(arrays) == self.identity else None
         return arrays if are_apart(ptrs, self.specs) else None
+
+    def _static_ranges(self) -> list[tuple[int, int]]:
+        blocks = zip(self.static_memory or (), self.memory_nbytes, strict=False)
+        return [(memory.ptr, memory.ptr + max(nbytes, 1)) for memory, nbytes in blocks]
+
+    def _takes_static_memory(self, ptrs: list[int]) -> bool:
+        return any(
+            ptr + spec.low < end and begin < ptr + spec.high
+            for ptr, spec in zip(ptrs, self.specs, strict=True)
+            for begin, end in self._static_ranges()
+            if spec.low < spec.high
+        )
 
     def launch(self, arrays: Sequence[Any]) -> Any:
         """Launch the graph on the caller's current stream; return the outputs.
@@ -127,7 +141,7 @@ class CacheEntry:
             is_tuple=outputs.is_plain_tuple,
             build=partial(_build_on_pointers, self),
             steps=self.watch.steps,
-            static_ptrs=None if static is None else [memory.ptr for memory in static],
+            static_ranges=None if static is None else self._static_ranges(),
             static_result=result,
             keep=[array.dtype for array in arrays],
         )

@@ -88,6 +88,7 @@ class HitPlan:
     build: Any
     steps: list[Any]
     """Of the watch."""
-    static_ptrs: list[int] | None = None
+    static_ranges: list[tuple[int, int]] | None = None
+    """Begin and end of the memory of static outputs; an argument may not lie in it."""
     static_result: Any = None
     keep: Any = field(default=None)

@@ -231,8 +231,11 @@ cdef class NativeEntry:
     cdef int[MAX_ARRAYS] leaders
     cdef Py_ssize_t[MAX_SLOTS] memory_nbytes
     cdef Py_ssize_t scratch_offset
-    cdef list patches, templates, static_ptrs, steps
-    cdef bint has_implicit, is_tuple
+    cdef int64_t[MAX_SLOTS] static_low
+    cdef int64_t[MAX_SLOTS] static_high
+    cdef Py_ssize_t n_static
+    cdef list patches, templates, steps
+    cdef bint has_implicit, is_tuple, is_static
     cdef public bint is_open
 
     def __init__(self, NativeLibrary lib, plan):
@@ -259,15 +262,26 @@ cdef class NativeEntry:
         self.has_implicit = any(s.parent >= 0 or s.kind == "array" for s in plan.steps)
         self.scratch_offset = plan.scratch_offset
         self.static_result, self.keep = plan.static_result, plan.keep
-        self.static_ptrs = plan.static_ptrs
-        if self.static_ptrs is not None:
-            self.n_slots += len(self.static_ptrs)
+        self.is_static = plan.static_ranges is not None
+        self.n_static = 0
+        for begin, end in plan.static_ranges or ():
+            self.static_low[self.n_static], self.static_high[self.n_static] = begin, end
+            self.n_static += 1
+        self.n_slots += self.n_static
         self.is_open = False  # `Executable.open_native` opens it, if the graph is still there
 
     cdef bint fits(self, uint64_t* ptrs) noexcept:
-        """Say whether no two arrays share memory; entries for others are not served here."""
+        """Say whether no two arrays share memory, and none lies where static outputs do.
+
+        Entries for others are not served here.
+        """
         cdef Py_ssize_t i, j
         cdef int64_t low, high
+        for j in range(self.n_static):
+            for i in range(self.n_arrays):
+                low, high = <int64_t>ptrs[i] + self.low[i], <int64_t>ptrs[i] + self.high[i]
+                if low < self.static_high[j] and self.static_low[j] < high and low < high:
+                    return False
         for i in range(1, self.n_arrays):
             low, high = <int64_t>ptrs[i] + self.low[i], <int64_t>ptrs[i] + self.high[i]
             for j in range(i):
@@ -289,10 +303,9 @@ cdef class NativeEntry:
             memories.append(pointer)
             slots[n + i] = field(<PyObject*>pointer, self.lib.ptr)
         n += self.n_memories
-        if self.static_ptrs is not None:
-            for ptr in self.static_ptrs:
-                slots[n] = <uint64_t>ptr
-                n += 1
+        for i in range(self.n_static):
+            slots[n] = <uint64_t>self.static_low[i]
+            n += 1
         if self.scratch_offset >= 0:
             slots[n] = slots[self.n_leaders] + <uint64_t>self.scratch_offset
         if self.counts.launching == PyThread_get_thread_ident():
@@ -304,7 +317,7 @@ cdef class NativeEntry:
             self.patch_and_launch(slots, stream)
         finally:
             self.lock.mutex.release()
-        if self.static_ptrs is not None:
+        if self.is_static:
             return self.static_result
         return self.build_outputs(args, arrays, memories)
 
@@ -437,7 +450,7 @@ cdef class FastHits:
         cdef Py_ssize_t n_arrays = 0
         if self.lib is not None and self.lib is not lib:
             return False
-        n_slots = len(plan.leaders) + len(plan.memory_nbytes) + len(plan.static_ptrs or ())
+        n_slots = len(plan.leaders) + len(plan.memory_nbytes) + len(plan.static_ranges or ())
         if len(plan.spans) > MAX_ARRAYS or n_slots >= MAX_SLOTS:  # one is for the scratch block
             return False
         self.lib = lib

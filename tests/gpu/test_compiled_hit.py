@@ -185,7 +185,7 @@ def test_host_patch_and_shared_scratch(bench):
 def test_unchanged_addresses_are_not_written_again(bench):
     """With static outputs and the same arrays a call is a launch and nothing else."""
     a, b = bench.array(), bench.array()
-    bench.serve((a, b), memory_nbytes=[], static_ptrs=[0x1234], static_result="static")
+    bench.serve((a, b), memory_nbytes=[], static_ranges=[(0x1234, 0x1244)], static_result="static")
     assert [bench.hits.call((a, b)) for _ in range(2)] == ["static"] * 2
     assert bench.calls[1:] == [(GRAPH_EXEC, STREAM)] * 2
 
@@ -210,9 +210,23 @@ def test_more_slots_than_fit_are_declined(bench):
     """An entry of more outputs than there is room for, fresh or static, is not served natively."""
     args = (bench.array(),)
     for n, declined in ((62, False), (63, True), (200, True)):
-        for outputs in ({"memory_nbytes": [16] * n}, {"memory_nbytes": [], "static_ptrs": [1] * n}):
+        for outputs in (
+            {"memory_nbytes": [16] * n},
+            {"memory_nbytes": [], "static_ranges": [(1, 2)] * n},
+        ):
             plan = bench.plan(args, templates=[args[0]] * n, **outputs)
             assert (bench.hits.add(bench.library, args, plan) is False) == declined
+
+
+def test_a_static_result_as_an_argument_is_a_miss(bench):
+    """An array in the memory that the launch would overwrite is left to another entry."""
+    a, b = bench.array(), bench.array()
+    begin = b.data.ptr + 8
+    settings = {"memory_nbytes": [], "static_ranges": [(begin, begin + 64)], "static_result": "s"}
+    bench.serve((a, bench.array()), **settings)
+    assert bench.hits.call((a, b)) is hit.MISS
+    assert bench.hits.call((b, a)) is hit.MISS
+    assert bench.hits.call((a, bench.array())) == "s"
 
 
 def test_implicit_arguments(bench):
