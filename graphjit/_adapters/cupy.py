@@ -34,6 +34,7 @@ from graphjit._adapters.cupy_sparse import register_sparse
 from graphjit._adapters.cupy_streams import CapturedStreams, CaptureStream
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
 from graphjit._driver.cuda import CudaDriver, cuda_driver, has_drivers
+from graphjit._hit import pause_hits
 from graphjit._nodes import KernelNode
 from graphjit.errors import GraphjitError, HostReadError
 
@@ -54,7 +55,9 @@ _forked_with_cuda = False
 
 def _note_fork() -> None:
     global _forked_with_cuda
-    _forked_with_cuda = has_drivers()
+    if has_drivers():
+        _forked_with_cuda = True
+        pause_hits(1)  # for good: nothing can be launched here
 
 
 os.register_at_fork(after_in_child=_note_fork)

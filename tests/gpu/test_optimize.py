@@ -78,7 +78,7 @@ def host_data(x, y):
 
 
 def streams(x, y):
-    side = cp.cuda.Stream(non_blocking=True)
+    side = cp.cuda.Stream()  # ordered with the default stream, which runs the eager call
     with side:
         a = x * 3
     return a + y, y - 1
