@@ -197,7 +197,7 @@ class Signature:
             Empty if the two are equal.
         """
         lines = _differences(self.arrays, other.arrays, _array_text)
-        lines += _differences(self.static, other.static, _static_text)
+        lines += _differences(self.static, other.static, static_text)
         lines += _differences(self.aliasing, other.aliasing, str)
         lines += _differences(self.implicit, other.implicit, str)
         if self.structure != other.structure and not lines:
@@ -206,7 +206,7 @@ class Signature:
 
     def __str__(self) -> str:
         parts = [f"{path}: {_array_text(value)}" for path, value in self.arrays.items()]
-        parts += [f"{path} = {_static_text(value)}" for path, value in self.static.items()]
+        parts += [f"{path} = {static_text(value)}" for path, value in self.static.items()]
         parts += [f"{path} is {value}" for path, value in self.aliasing.items()]
         parts += [f"{path}: {value}" for path, value in self.implicit.items()]
         return ", ".join(parts) or "no arguments"
@@ -228,7 +228,7 @@ def _array_text(value: tuple[Any, ...]) -> str:
     return f"{dtype} {shape} strides {strides} aligned to {alignment} on device {device}"
 
 
-def _static_text(key: Any) -> str:
+def static_text(key: Any) -> str:
     return repr(key[-1]) if isinstance(key, tuple) and len(key) > 1 else repr(key)
 
 

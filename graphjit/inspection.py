@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphjit._arguments import ArgumentReader, Call
 from graphjit._externals import External
-from graphjit._signature import Signature
+from graphjit._signature import Signature, static_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -190,37 +190,30 @@ def table(entries: Sequence[EntryInfo]) -> Table:
     rich.table.Table
         Print it with ``rich.print``.
     """
+    from rich.filesize import decimal
     from rich.table import Table
 
-    result = Table(title="graphjit cache entries")
-    columns = (
-        "signature",
-        "hits",
-        "nodes",
-        "relocations",
-        "patch",
-        "scratch B",
-        "output B",
-        "constant B",
-        "external B",
-        "capture us",
-        "instantiate us",
-    )
-    for column in columns:
-        result.add_column(column, justify="left" if column in ("signature", "patch") else "right")
+    result = Table(title="graphjit cache entries", row_styles=["", "dim"])
+    for column in ("signature", "graph"):
+        result.add_column(column)
+    for column in ("hits", "memory\na call", "memory\nheld", "first\ncall"):
+        result.add_column(column, justify="right")
     for e in entries:
-        values = (
-            e.signature,
-            e.hits,
-            sum(e.nodes.values()),
-            e.relocations,
-            e.patch_kind,
-            e.scratch_nbytes,
-            e.output_nbytes,
-            e.constant_nbytes,
-            e.external_nbytes,
-            round(e.capture_us),
-            round(e.instantiate_us),
+        held = e.constant_nbytes + e.external_nbytes + e.table_nbytes
+        words = f"{e.relocations} words, {e.patch_kind}"
+        result.add_row(
+            _brief(e.signature),
+            f"{sum(e.nodes.values())} nodes\n{words if e.relocations else 'no addresses'}",
+            str(e.hits),
+            decimal(e.output_nbytes + e.scratch_nbytes),
+            decimal(held),
+            f"{(e.capture_us + e.instantiate_us) / 1000:.1f} ms",
         )
-        result.add_row(*(str(value) for value in values))
     return result
+
+
+def _brief(signature: Signature) -> str:
+    """Write the arrays and values of a signature, one a line, without layout and place."""
+    lines = [f"{path}: {dtype} {shape}" for path, (dtype, shape, *_) in signature.arrays.items()]
+    lines += [f"{path} = {static_text(value)}" for path, value in signature.static.items()]
+    return "\n".join(lines) or "no arguments"

@@ -214,7 +214,7 @@ def test_the_table_shows_every_entry():
     fn = graphed(lambda x: x + 1)
     for n in (1, 2):
         fn(normal(n))
-    console = Console(width=300, record=True, file=io.StringIO())
+    console = Console(width=80, record=True, file=io.StringIO())
     console.print(inspection.table(fn.cache_entries()))
     text = console.export_text()
     assert "graphjit cache entries" in text

@@ -117,3 +117,27 @@ if pid:
 """
     )
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+
+
+def test_a_dask_worker_captures_anew(monkeypatch):
+    """Dask sends a graphed function to its worker processes as it sends others."""
+    import dask
+    from distributed import Client, LocalCluster
+
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'tests'}")
+    inputs = data()
+    settings = {
+        "distributed.admin.log-format": "%(message)s",
+        "distributed.logging.distributed": 50,
+    }
+    with (
+        dask.config.set(settings),
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        results, counts = client.submit(pool_functions.run, pool_functions.smooth, inputs).result(
+            60
+        )
+    for x, result in zip(inputs, results, strict=True):
+        assert result.tobytes() == ((x[1:] + x[:-1]) * 0.5).tobytes()
+    assert counts == (2, 1)
