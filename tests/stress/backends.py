@@ -102,6 +102,7 @@ class CudaBackend(Backend):
         cupy = self.xp
         gc.collect()
         self.synchronize()
+        cupy.fft.config.get_plan_cache().clear()  # plans hold memory of the pool
         pool = cupy.get_default_memory_pool()
         used = pool.used_bytes()
         pool.free_all_blocks()

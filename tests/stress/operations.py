@@ -107,9 +107,10 @@ SHARED = _expressions(
     xp.einsum('i,i->', {0}, {1})
     {0}[{slice}]
     {0}[{list}]
-    {0}[{1} % 2]
+    {0}[{1} % len({0})]
+    {0}[xp.argsort({1}) % len({0})]
     xp.take({0}, {list}, axis={one_axis})
-    xp.take({0}, {1} % 2, axis=0)
+    xp.take({0}, {1} % len({0}), axis=0)
     {0}.T
     {0}.reshape(-1)
     {0}.reshape(2, -1)
@@ -136,7 +137,7 @@ SHARED = _expressions(
     sum([{0}, {1}])
     (lambda t: t + {scalar})({0})
     [row * 2 for row in {0}][-1]
-    {{'a': {0}, 'b': ({1},)}}['b'][0] + {0}
+    dict(a={0}, b=({1},))['b'][0] + {0}
     {0} + {1} if scale > 1 else {0} - {1}
     """
 )
@@ -229,7 +230,7 @@ CUDA += _in_place(
     {0}.sort()
     {0}.put([0, 1], {scalar})
     xp.add.at({0}, [0, 1], 1)
-    xp.maximum.at({0}, {1} % 2, 1)
+    xp.maximum.at({0}, {1} % len({0}), 1)
     xp.fill_diagonal({0}, {scalar})
     xp.put({0}, [0, -1], 7)
     xp.putmask({0}, {0} > 0, 1)

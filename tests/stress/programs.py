@@ -1,25 +1,26 @@
 """Draw a random program: state, and graphed functions that call each other.
 
-Input: hypothesis. Output: ``Program``: Python source, and what the functions take. Every
-statement has been executed with NumPy while the program was drawn; one that does not fit the
-shapes at hand is left out, so that what is left shrinks to a few lines.
+Input: a seed. Output: ``Program``: Python source, and what the functions take. Every statement
+has been executed with NumPy while the program was drawn; one that does not fit the shapes at
+hand is left out. The choices are Python's and not hypothesis's, which would repeat itself:
+every operation is to be met soon, and ``reduce`` makes a failing program short.
 """
 
 from __future__ import annotations
 
+import random
 import textwrap
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 from stress.backends import host_data, lay_out
 from stress.operations import HOLES, Operation
 
 SHAPES = ((3,), (2, 3), (3, 3), (), (1, 3), (2, 3, 3), (0, 3), (3, 2), (5,))
-DTYPES = ("f8", "f4", "i8", "c8", "?", "i4")
+DTYPES = ("f8", "f8", "f4", "i8", "i8", "c8", "?", "i4")
 CONTAINERS = ("{0}", "{0}", "{0}", "[{0}, {1}]", "{{'x': {0}, 'y': ({1},)}}")
 MEMBERS = {
     "{0}": ("{0}",),
@@ -44,6 +45,9 @@ _STATE = (
     "w = data((3,), 'f8', 1)\n"
     "model.w = data((3, 3), 'f8', 2)\n"
 )
+
+
+_UNFIT = (ValueError, TypeError, IndexError, AttributeError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,8 @@ def numpy_space() -> dict[str, Any]:
         "xp": np,
         "data": data,
         "graphed": graphed,
-        "fused": lambda x, y: x * 2 + y * y,
         "first": first,
+        "fused": lambda x, y: x * 2 + y * y,
         "rng": np.random.default_rng(1),
     }
 
@@ -98,16 +102,18 @@ def numpy_space() -> dict[str, Any]:
 class _Builder:
     """Draws the statements of one function after the other."""
 
-    def __init__(self, draw: Any, operations: tuple[Operation, ...], refusals: bool) -> None:
-        self.draw = draw
-        self.operations = [o for o in operations if refusals or not o.is_refused]
+    def __init__(self, seed: str, operations: tuple[Operation, ...]) -> None:
+        self.random = random.Random(seed)
+        refusals = not self.random.randint(0, 3)
+        self.operations = [o for o in operations if not o.is_refused]
+        self.refused = [o for o in operations if o.is_refused and refusals]
         self.space = numpy_space()
         self.program = Program(_STATE, [], ["w", "model.w", "scale", "model.scale"])
         exec(_STATE, self.space)  # the state of the program, with NumPy
         self.seed = 100
 
     def pick(self, choices: Any) -> Any:
-        return self.draw(st.sampled_from(choices))
+        return self.random.choice(choices)
 
     # -- one function
 
@@ -115,7 +121,7 @@ class _Builder:
         """Draw a function, and run it with NumPy as it grows."""
         number = len(self.program.functions)
         fn = Function(f"f{number}")
-        parameters = [f"p{k}" for k in range(self.draw(st.integers(1, 2)))]
+        parameters = [f"p{k}" for k in range(self.random.randint(1, 2))]
         space = dict(self.space)
         atoms: list[str] = []
         for name in parameters:
@@ -125,7 +131,7 @@ class _Builder:
         atoms += {"closure": ["c"], "method": ["self.w"], "plain": ["w", "model.w"]}[kind]
         space["self"] = space["model"]
         body: list[str] = []
-        for _ in range(self.draw(st.integers(1, 6))):
+        for _ in range(self.random.randint(1, 6)):
             body += self._statement(fn, space, atoms)
         names = [name for name in atoms if name.startswith("v")] or atoms
         result = self.pick(RESULTS)
@@ -150,11 +156,12 @@ class _Builder:
 
     def _statement(self, fn: Function, space: dict[str, Any], atoms: list[str]) -> list[str]:
         """Draw a statement that NumPy accepts; an empty list if there is none at hand."""
-        if self.program.functions and self.draw(st.integers(0, 4)) == 4:
+        if self.program.functions and self.random.randint(0, 4) == 4:
             return self._call(fn, space, atoms)
-        operation = self.pick(self.operations)
+        is_refused = self.refused and self.random.randint(0, 7) == 7
+        operation = self.pick(self.refused if is_refused else self.operations)
         holes = {name: self.pick(HOLES[name]) for name in operation.holes}
-        starts = [self.draw(st.integers(0, 7)) for _ in range(operation.n_arrays)]
+        starts = [self.random.randint(0, 7) for _ in range(operation.n_arrays)]
         for turn in range(len(atoms)):
             chosen = [
                 atoms[(start + turn * (k > 0)) % len(atoms)] for k, start in enumerate(starts)
@@ -189,25 +196,17 @@ class _Builder:
         backup = [np.array(a) for a in self._state_arrays(space)]
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+                warnings.simplefilter("ignore")  # a mean of nothing is as good as any
                 exec("\n".join(lines), space)
             value = np.asarray(space[lines[0].split(" = ")[0]])
             if value.size > 200 or value.dtype.kind not in "?biufc":
                 raise ValueError("too large, or no array of numbers")
-        except (
-            ValueError,
-            TypeError,
-            IndexError,
-            AttributeError,
-            np.linalg.LinAlgError,
-            RuntimeError,
-        ):
+        except _UNFIT:
             space.clear()
             space.update(before)
             return False
-        space[lines[0].split(" = ")[0]] = (
-            value if operation.is_expression else space[lines[0].split(" = ")[0]]
-        )
+        if operation.is_expression:
+            space[lines[0].split(" = ")[0]] = value
         if operation.writes is not None:
             self._note_write(fn, value, space)
         fn.changes_state |= operation.draws or any(
@@ -282,16 +281,15 @@ def first(value: Any, other: Any) -> Any:
     return other if value is None else value
 
 
-@st.composite
-def programs(draw: Any, operations: tuple[Operation, ...]) -> Program:
-    """Draw a program."""
-    refusals = draw(st.integers(0, 5)) == 5
-    builder = _Builder(draw, operations, refusals)
-    if refusals and draw(st.booleans()):
+def make_program(seed: str, operations: tuple[Operation, ...]) -> Program:
+    """Draw a program; the same seed gives the same one."""
+    builder = _Builder(seed, operations)
+    refusals = bool(builder.refused)
+    if refusals and builder.random.randint(0, 1):
         builder.refusal_option = "on_unsupported='eager'"
-    for _ in range(draw(st.integers(0, 2))):
-        builder.add_function(
-            builder.pick(("plain", "closure", "method")), is_graphed=draw(st.booleans())
-        )
+    for _ in range(builder.random.randint(0, 2)):
+        # Under a plain function, the error of a refusal would bring the result of a part only.
+        is_graphed = refusals or bool(builder.random.randint(0, 1))
+        builder.add_function(builder.pick(("plain", "closure", "method")), is_graphed=is_graphed)
     builder.add_function(builder.pick(("plain", "closure", "method")), is_graphed=True)
     return builder.program
