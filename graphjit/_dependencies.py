@@ -2,8 +2,10 @@
 
 A stream orders everything behind everything. Two nodes have to stay in order only if one of
 them may write memory that the other uses; of a hundred small kernels on eight arrays most need
-not wait for each other. Opt-in, because it takes for granted that kernels reach memory
-through their parameters alone.
+not wait for each other. Only kernels of which it is known that they reach memory through their
+parameters alone change places: those of the library's elementwise functions, and graphjit's
+copies and fills. Every other kernel may follow an address that it finds in memory, or meet
+another in a device variable; it stays in order with all.
 
 Input: a graph of kernel nodes, its ``RelocationPlan``, and what each node does with it.
 Output: the graph with other edges. A pure function of data.
@@ -44,18 +46,16 @@ def find_accesses(
     ----------
     graph, plan, constants
         As captured; ``read_only_params`` gives the number of leading parameters of each
-        kernel whose memory it only reads, 0 if that is not known.
+        kernel whose memory it only reads, -1 for a kernel that may use any memory.
     is_memory : callable
         Says whether a word is the address of memory.
     """
     kernels = [(i, node) for i, node in enumerate(graph.nodes) if isinstance(node, KernelNode)]
-    n_inputs = dict(
-        zip(
-            (i for i, _ in kernels),
-            read_only_params([node for _, node in kernels]),
-            strict=True,
-        )
-    )
+    known = read_only_params([node for _, node in kernels])
+    n_inputs = {
+        i: 0 if node.handle is None else n  # graphjit's own copies and fills
+        for (i, node), n in zip(kernels, known, strict=True)
+    }
     found = [Access() for _ in graph.nodes]
     for (index, param_offset, _, _), memory in zip(
         plan.table.tolist(), plan.memory.tolist(), strict=True
@@ -65,11 +65,14 @@ def find_accesses(
         assert access.reads is not None
         is_read = any(
             offset <= param_offset < offset + size
-            for offset, size in node.param_layout[: n_inputs[index]]
+            for offset, size in node.param_layout[: max(n_inputs[index], 0)]
         )
         (access.reads if is_read else access.writes).add(memory)
     for index in _nodes_that_may_use_any(graph, plan, constants, found, is_memory):
         found[index].reads = None
+    for index, n in n_inputs.items():
+        if n < 0:
+            found[index].reads = None
     return found
 
 

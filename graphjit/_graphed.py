@@ -194,8 +194,8 @@ def graphed(
     patch : {"auto", "host", "device"}
         How addresses are written into the graph; ``"auto"`` chooses by cost.
     optimize : bool
-        Let nodes that share no memory, or only read it, run at the same time, and merge small
-        fills. Right for kernels that reach memory through their parameters alone.
+        Let elementwise kernels that share no memory, or only read it, run at the same time,
+        and merge small fills.
 
     Returns
     -------

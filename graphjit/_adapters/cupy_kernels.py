@@ -1,8 +1,9 @@
-"""Which memory CuPy's own kernels only read.
+"""Which of CuPy's kernels use nothing but their parameters, and which of those they only read.
 
-Input: kernel nodes. Output: for each the number of leading parameters that are inputs.
+Input: kernel nodes. Output: for each the number of leading parameters that are inputs, or -1.
 A name proves nothing, since users choose names; the function of a node is looked up among
-those that CuPy's ufuncs and elementwise kernels have compiled. Their inputs are const.
+those that CuPy's ufuncs have compiled. Elementwise kernels are not among them: CuPy and users
+write some that store addresses, or follow them (batched products, long concatenations).
 Source: CuPy 14, cupy/_core/_kernel.pyx; parameters are inputs, outputs, and an indexer.
 """
 
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from itertools import takewhile
 
 import cupy
 
@@ -18,9 +18,9 @@ from graphjit._nodes import KernelNode
 
 
 def read_only_params(nodes: Sequence[KernelNode]) -> list[int]:
-    """Return the number of inputs of each kernel; 0 if CuPy does not know it."""
+    """Return the number of inputs of each kernel; -1 if it is none of a ufunc's."""
     n_inputs = _inputs_by_function()
-    return [n_inputs.get(node.function[1], 0) for node in nodes]
+    return [n_inputs.get(node.function[1], -1) for node in nodes]
 
 
 def _inputs_by_function() -> dict[int, int]:
@@ -31,9 +31,4 @@ def _inputs_by_function() -> dict[int, int]:
             for key, function in getattr(maker, "_kernel_memo", {}).items():
                 *_, has_where = key
                 found[int(function.ptr)] = maker.nin + (has_where is True)
-        elif isinstance(maker, cupy.ElementwiseKernel):
-            # A parameter may be declared `_non_const`.
-            n = sum(1 for _ in takewhile(lambda param: param.is_const, maker.params))
-            for function in getattr(maker, "_elementwise_kernel_memo", {}).values():
-                found[int(function.ptr)] = n
     return found

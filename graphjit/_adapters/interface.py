@@ -163,7 +163,8 @@ class Adapter(Protocol):
 
     def read_only_params(self, nodes: Sequence[KernelNode]) -> list[int]:
         """Return for each kernel how many of its first parameters point to memory that it only
-        reads, for certain; 0 for a kernel that the library did not make.
+        reads; -1 unless it is certain that the kernel uses no memory but what its parameters
+        point to.
         """
 
     def equal_bits(self, left: Any, right: Any) -> bool:

@@ -190,7 +190,7 @@ def _function(
     def body(run: Run, params: bytes) -> None:
         work(*_unpack(run.memory, params, operands, style))
 
-    n_inputs = 0 if work.in_place or style != PLAIN else len(operands) - 1
+    n_inputs = -1 if work.in_place or style != PLAIN else len(operands) - 1
     return SimulatedFunction(name, layout_of(params_dtype(operands, style)), body, n_inputs)
 
 

@@ -57,8 +57,9 @@ class SimulatedFunction:
     name: str
     param_layout: tuple[tuple[int, int], ...]
     body: Callable[[Run, bytes], None]
-    n_inputs: int = 0
-    """So many of the first parameters lead to memory that is only read."""
+    n_inputs: int = -1
+    """So many of the first parameters lead to memory that is only read; -1 if the kernel may
+    use any memory."""
 
     @property
     def params_nbytes(self) -> int:

@@ -1,5 +1,6 @@
 """optimize=True: chains that share nothing run at once, and give the same bits."""
 
+import numpy as np
 import pytest
 from helpers.flow_checks import agrees, normal, same_bits
 
@@ -53,7 +54,59 @@ def temporaries(x, y):
     return total, y * 3
 
 
-FUNCTIONS = [independent, joined, in_place, fills, temporaries]
+@xp.kernel(params=["pointer", "pointer", "int64"])
+def twice_behind(memory, sources, targets, n):
+    """Double one array into another; it is given tables of their addresses."""
+    source_ptr, target_ptr = (int(memory.array(t, (1,), "u8")[0]) for t in (sources, targets))
+    memory.array(target_ptr, (n,), "f8")[...] = 2 * memory.array(source_ptr, (n,), "f8")
+
+
+@xp.kernel(params=["pointer", "pointer"])
+def store_address(memory, array_ptr, table_ptr):
+    memory.array(table_ptr, (1,), "u8")[0] = array_ptr
+
+
+def stored_numbers(x, y):
+    """Kernels make the tables of numbers, as CuPy does for batched products."""
+    a, out = x * y, xp.empty(8)
+    tables = [xp.zeros(1, np.uint64) + np.uint64(array.device_ptr) for array in (a, out)]
+    twice_behind(*tables, 8)
+    return out + y
+
+
+def stored_addresses(x, y):
+    """A kernel of the user's own stores the addresses of the arrays that it is given."""
+    a, out = x * y, xp.empty(8)
+    tables = [xp.empty(1, np.uint64) for _ in range(2)]
+    store_address(a, tables[0])
+    store_address(out, tables[1])
+    twice_behind(*tables, 8)
+    a -= y
+    return out + y, a
+
+
+def tables_of_the_host(x, y):
+    """The host makes the tables, and what they lead to is overwritten afterwards."""
+    a, out = x * y, xp.empty(8)
+    tables = [xp.asarray(np.array([v.device_ptr], np.uint64)) for v in (a, out)]
+    b = a + 1
+    twice_behind(*tables, 8)
+    a *= 0
+    return out + y, b
+
+
+def many_parts(x, y):
+    """The parts of a long concatenation change behind it."""
+    parts = [x * (i + 1) for i in range(9)]
+    whole = xp.concatenate(parts)
+    for part in parts:
+        part += y
+    return whole, *parts
+
+
+FUNCTIONS = [
+    independent, joined, in_place, fills, temporaries, stored_numbers, stored_addresses,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("fn", FUNCTIONS)
@@ -63,6 +116,32 @@ def test_the_same_bits(fn, outputs, patch):
     call = graphed(optimize=True, verify=True, outputs=outputs, patch=patch)(fn)
     for _ in range(12):
         assert agrees(call, fn, normal(8), normal(8))
+    assert call.cache_info().hits == 11
+
+
+@pytest.mark.parametrize("fn", [tables_of_the_host, many_parts])
+def test_the_same_bits_behind_tables(fn):
+    """Work on memory that is found by tables is ordered with work on that memory."""
+    call = graphed(optimize=True, verify=True)(fn)
+    for _ in range(12):
+        assert agrees(call, fn, normal(8), normal(8))
+    assert call.cache_info().hits == 11
+
+
+def test_tables_that_are_arguments():
+    """An array of integers may hold addresses of other arguments."""
+
+    def fn(x, y, sources, targets):
+        x += 1
+        twice_behind(sources, targets, 8)
+        return y * 3
+
+    call = graphed(optimize=True)(fn)
+    for _ in range(12):
+        x, y = xp.asarray(normal(8)), xp.asarray(normal(8))
+        tables = [xp.asarray(np.array([v.device_ptr], np.uint64)) for v in (x, y)]
+        wanted = (x.get() + 1) * 2 * 3
+        assert same_bits(call(x, y, *tables), xp.asarray(wanted))
     assert call.cache_info().hits == 11
 
 

@@ -1,5 +1,6 @@
 """Dropping false dependencies keeps every pair in order that shares memory one of them writes."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,9 +28,9 @@ ACCESSES = st.lists(
 
 
 def kernel(n_params=4) -> KernelNode:
-    """Make a kernel node with parameters of 8 bytes."""
+    """Make a captured kernel node with parameters of 8 bytes."""
     layout = tuple((8 * i, 8) for i in range(n_params))
-    return KernelNode(None, "k", None, (1, 1, 1), (1, 1, 1), 0, bytes(8 * n_params), layout)
+    return KernelNode(1, "k", None, (1, 1, 1), (1, 1, 1), 0, bytes(8 * n_params), layout)
 
 
 def chain_of(nodes) -> CapturedGraph:
@@ -107,7 +108,9 @@ def test_inputs_are_reads_and_the_rest_are_writes():
     assert (second.reads, second.writes) == (set(), {7})
 
 
-@pytest.mark.parametrize("kind", ["library memory", "table of pointers", "nothing known"])
+@pytest.mark.parametrize(
+    "kind", ["library memory", "table of pointers", "nothing known", "other kernel"]
+)
 def test_what_may_use_any_memory_is_a_barrier(kind):
     """Memory of a library, pointers in a constant, or no memory at all: ordered with all."""
     constant = SimpleNamespace(device_ptr=0x7000_0000_0000, data=bytes(64))
@@ -117,13 +120,22 @@ def test_what_may_use_any_memory_is_a_barrier(kind):
     elif kind == "table of pointers":
         candidates = ((1, constant.device_ptr),)
         words = (WordRelocation(constant.device_ptr + 8, 0, 0),)
-    else:
+    elif kind == "nothing known":
         rows = [(0, 0), (2, 0)]
+    known = [0, -1 if kind == "other kernel" else 0, 0]
     plan = plan_of(rows, range(len(rows)), words, candidates)
     graph = chain_of([kernel() for _ in range(3)])
-    accesses = find_accesses(graph, plan, [constant], lambda nodes: [0] * 3, lambda word: word)
+    accesses = find_accesses(graph, plan, [constant], lambda nodes: known, lambda word: word)
     assert [a.reads is None for a in accesses] == [False, True, False]
     assert drop_false_dependencies(graph, accesses).edges == graph.edges
+
+
+def test_copies_and_fills_of_graphjit_are_known():
+    """They have no handle of a captured node, and use what their parameters point to."""
+    plan = plan_of([(0, 0), (1, 0)], [0, 1])
+    graph = chain_of([replace(kernel(), handle=None) for _ in range(2)])
+    accesses = find_accesses(graph, plan, [], lambda nodes: [-1, -1], lambda word: None)
+    assert drop_false_dependencies(graph, accesses).edges == ()
 
 
 def test_plain_constants_are_no_barrier():
