@@ -32,6 +32,7 @@ OPTIONS = (
     "",
     "patch='host'",
     "patch='device'",
+    "optimize=True",
     "max_entries=1",
     "max_entries=2, patch='device'",
     "warmup=2",
