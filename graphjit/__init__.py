@@ -3,6 +3,7 @@
 The files, in the order of one call (imports go down this list, never up):
 
     _graphed, _block    the decorator and the capture block
+    _typing             what a graphed function is to a type checker
     _state              one graphed function: the story of a call in one function
     _options            what the decorator can be told
     inspection          what is in the caches, and why a call would miss

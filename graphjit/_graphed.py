@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, overload
 
 import wrapt
 
@@ -19,10 +19,10 @@ from graphjit._cache import CacheInfo
 from graphjit._hit import call_graphed, set_call_slot
 from graphjit._options import Options
 from graphjit._state import State
+from graphjit._typing import Decorator, Graphed, P, R
 from graphjit.errors import GraphjitError
 from graphjit.inspection import EntryInfo, Explanation, describe_entry, explain_call
 
-F = TypeVar("F", bound=Callable[..., Any])
 _graphed_functions: weakref.WeakSet[GraphedFunction] = weakref.WeakSet()
 
 
@@ -140,7 +140,7 @@ set_call_slot(GraphedFunction)
 
 
 @overload
-def graphed(fn: F, /) -> F: ...
+def graphed(fn: Callable[P, R], /) -> Graphed[P, R]: ...
 @overload
 def graphed(
     *,
@@ -152,7 +152,7 @@ def graphed(
     verify: bool = False,
     patch: Literal["auto", "host", "device"] = "auto",
     optimize: bool = False,
-) -> Callable[[F], F]: ...
+) -> Decorator: ...
 def graphed(
     fn: Callable[..., Any] | None = None,
     /,

@@ -24,7 +24,13 @@ LIBRARY_EXCEPTIONS = {
 LAYERS = (
     ("graphjit", "graphjit.__main__"),
     ("graphjit.testing", "graphjit._doctor"),
-    ("graphjit._graphed", "graphjit._block", "graphjit.control", "graphjit.inspection"),
+    (
+        "graphjit._graphed",
+        "graphjit._typing",
+        "graphjit._block",
+        "graphjit.control",
+        "graphjit.inspection",
+    ),
     None,  # every module that is not named elsewhere
     ("graphjit._driver", "graphjit._driver.*", "graphjit._simulated.*"),
     ("graphjit._nodes", "graphjit.errors"),
