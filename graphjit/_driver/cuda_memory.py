@@ -93,8 +93,13 @@ class CudaMemory:
         return begin, end - begin
 
     def mem_unmap(self, ptr: int, nbytes: int) -> None:
-        """Take the page away again."""
+        """Take the page away again, once nothing on the device can be using it.
+
+        Work that a library put on a stream of its own, outside of the capture, may still run.
+        Its own error is not this call's to report.
+        """
         with self.relaxed():
+            cu.cuCtxSynchronize()
             check(cu.cuMemUnmap(ptr, nbytes), "cuMemUnmap")
 
     def _stand_in_page(self, nbytes: int) -> Any:
