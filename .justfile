@@ -13,7 +13,7 @@ check: lint types spelling docs
 lint:
     ruff check .
     ruff format --check .
-    git ls-files -z '*.pyx' | xargs -0 --no-run-if-empty cython-lint
+    git ls-files -z '*.pyx' '*.pxi' | xargs -0 --no-run-if-empty cython-lint
 
 # mypy --strict.
 types:

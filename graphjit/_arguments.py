@@ -19,8 +19,10 @@ import optree
 from graphjit._adapters import registry
 from graphjit._adapters.interface import Adapter, ArraySpec
 from graphjit._aliasing import alias_pattern
+from graphjit._binding import count_positional, make_binder
 from graphjit._containers import flatten, unflatten
 from graphjit._regions import alignment_class
+from graphjit._scalars import NUMPY_SCALARS, SCALARS
 from graphjit._signature import (
     IdentityKey,
     Signature,
@@ -32,7 +34,7 @@ from graphjit._signature import (
 from graphjit._watch import VALUE_TYPES
 from graphjit.errors import SignatureError
 
-_SCALARS = frozenset({bool, int, str, bytes, type(None)})
+_CONTAINERS = {tuple, list, dict}
 
 
 @dataclass(slots=True)
@@ -51,8 +53,6 @@ class Call:
     """Index into ``leaves`` of each array."""
     static_index: frozenset[int] = frozenset()
     """Index into ``leaves`` of each argument that is keyed by its content."""
-    is_plain: bool = False
-    """Positional arrays, scalars and objects only: what the compiled hit can read."""
     paths: list[str] | None = None
 
     def rebuild(self, arrays: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -75,16 +75,10 @@ class ArgumentReader:
         except (TypeError, ValueError):
             self._signature = None
         self._positional = self._positional_names()
-        self._n_simple = self._count_simple_parameters()
+        self.n_positional = count_positional(self._signature)
+        self.bind = make_binder(fn, self._signature)
+        """Gives keyword, positional and default arguments one form; None if nothing is known."""
         self._check_static_names()
-
-    def _count_simple_parameters(self) -> int:
-        """Return n if the function takes exactly n positional parameters, else -1."""
-        if self._signature is None:
-            return -1
-        kinds = [p.kind for p in self._signature.parameters.values()]
-        simple = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return len(kinds) if all(kind in simple for kind in kinds) else -1
 
     def _positional_names(self) -> list[str]:
         """Return the names of what is passed by position, ``"*name"`` last."""
@@ -103,21 +97,21 @@ class ArgumentReader:
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Take a call apart. The common case is decided without optree or binding."""
-        if not kwargs and len(args) == self._n_simple and not self._static:
+        if self.bind is not None and (kwargs or len(args) != self.n_positional):
+            args, kwargs = self.bind(*args, **kwargs)
+        if not kwargs and not self._static:
             call = self._read_plain(args)
             if call is not None:
                 return call
-        return self._read_any(*self._bind(args, kwargs))
+        return self._read_any(args, kwargs)
 
-    def _bind(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Give keyword, positional and default arguments one form."""
-        if self._signature is None:
-            return args, kwargs
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        return bound.args, bound.kwargs
+    def is_plain(self, call: Call) -> bool:
+        """Say whether the compiled hit can read calls like this one."""
+        return (
+            not self._static
+            and self.classes(call) <= _CONTAINERS
+            and all(_is_plain(leaf, call.adapter.array_types) for leaf in call.leaves)
+        )
 
     def _read_plain(self, args: tuple[Any, ...]) -> Call | None:
         """Read positional arrays and scalars; None if anything else is among them."""
@@ -135,10 +129,10 @@ class ArgumentReader:
                 arrays.append(value)
                 ptrs.append(ptr)
                 index.append(i)
-            elif kind in _SCALARS:
-                key.append((kind, value))
             elif kind is float:
                 key.append((kind, float_bits(value)))
+            elif kind in SCALARS and kind is not complex:
+                key.append((kind, value))
             elif _is_opaque(value, kind):
                 key.append(IdentityKey(value))
             else:
@@ -152,7 +146,6 @@ class ArgumentReader:
             arrays,
             ptrs,
             index,
-            is_plain=True,
         )
 
     def _read_any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -271,6 +264,12 @@ def _is_opaque(value: Any, kind: type) -> bool:
         by_identity = len(leaves) == 1 and leaves[0] is value and not registry.is_array(value)
         known = _opaque[kind] = by_identity and is_kept_by_identity(kind)
     return known
+
+
+def _is_plain(leaf: Any, array_types: tuple[type, ...]) -> bool:
+    kind = type(leaf)
+    known = kind in array_types or kind in SCALARS or kind in NUMPY_SCALARS
+    return known or _is_opaque(leaf, kind)
 
 
 _plain_trees: dict[int, Any] = {}

@@ -1,38 +1,49 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
+# cython: language_level=3, boundscheck=False, wraparound=False
 """Serve a hit in one native call: signature, addresses, patch and launch.
 
-Input: the positional arguments of a call. Output: what the function returns, or ``MISS``.
+Input: the arguments of a call. Output: what the function returns, or ``MISS``.
 ``MISS`` means: take the Python path, whose ``State.run`` is the specification of this file;
-it decides everything that is not plain: other containers, keywords, misses, errors.
+it decides everything that is not plain: other containers, misses, errors.
 Source: cuCtxGetCurrent, cuStreamIsCapturing, cuGraphExecKernelNodeSetParams, cuGraphLaunch,
 obtained at run time (cuGetProcAddress), so that the build needs no CUDA headers.
+
+The fields of these classes are guarded by the GIL; on a free-threaded build of Python the
+interpreter turns it on when it imports this module.
 """
 
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItem
+from cpython.dict cimport PyDict_GetItem, PyDict_Next, PyDict_Size
 from cpython.object cimport PyObject_GenericGetAttr, PyTypeObject, ternaryfunc
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from cpython.type cimport PyType_Modified
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t, intptr_t, uint32_t, uint64_t, uintptr_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 from libc.time cimport time
 
 import struct
 import weakref
 
 from graphjit import _places
+from graphjit._scalars import NUMPY_SCALARS
 
 cdef extern from "Python.h":
     PyObject* PyCell_GET(object cell)
     unsigned long PyThread_get_thread_ident() noexcept
+    bint PyUnicode_IS_ASCII(object text)
 
 MISS = type("Miss", (), {"__repr__": lambda self: "MISS"})()
+cdef object MISSING = _places.MISSING
 
 cdef enum:
-    MAX_KEY = 2048
-    MAX_ARRAYS = 32
-    MAX_SLOTS = 64
+    MAX_KEY = 1 << 15
+    MAX_VALUE = 640  # bytes of the key for an array of 16 dimensions, and then some
+    MAX_ARRAYS = 256
+    MAX_SLOTS = 320
+    MAX_DEPTH = 16
+
 
 ctypedef int (*CtxGetCurrent)(void**) noexcept nogil
 ctypedef int (*StreamIsCapturing)(void*, int*) noexcept nogil
@@ -77,6 +88,10 @@ cdef inline uint64_t device_ptr(NativeLibrary lib, PyObject* array) noexcept:
     return field(<PyObject*>field(array, lib.data), lib.ptr)
 
 
+include "_hit_key.pxi"
+include "_hit_watch.pxi"
+
+
 cdef class Lock:
     """A lock that costs no Python call to take."""
 
@@ -96,94 +111,6 @@ cdef class Lock:
 
     def __exit__(self, *error):
         self.mutex.release()
-
-
-cdef enum:
-    READ_CELL, READ_GLOBAL, READ_ATTRIBUTE, READ_ABSENT, READ_OTHER
-    CHECK_VALUE, CHECK_OBJECT, CHECK_ARRAY, CHECK_CONTENT
-
-
-cdef class NativeStep:
-    """One step of ``_watch.Watch``: read a value and check it."""
-
-    cdef int op, kind
-    cdef Py_ssize_t parent
-    cdef object place, key, check, known, known_type
-
-    def __init__(self, step):
-        place = step.place
-        self.parent, self.place, self.check, self.known = step.parent, place, step.check, MISS
-        self.op, self.key = READ_OTHER, None
-        if isinstance(place, _places.Cell):
-            self.op, self.key = READ_CELL, place.cell
-        elif isinstance(place, _places.Global):
-            self.op, self.key, self.place = READ_GLOBAL, place.name, place.namespace
-        elif isinstance(place, _places.Attribute):
-            self.op, self.key = READ_ATTRIBUTE, place.name
-        elif isinstance(place, _places.AbsentGlobals):
-            self.op, self.key, self.place = READ_ABSENT, place.names, place.namespace
-        kinds = {"value": CHECK_VALUE, "object": CHECK_OBJECT, "array": CHECK_ARRAY}
-        self.kind = kinds.get(step.kind, CHECK_CONTENT)
-
-    cdef object read(self, parent):
-        cdef PyObject* found = NULL
-        if self.op == READ_CELL:
-            found = PyCell_GET(self.key)
-        elif self.op == READ_GLOBAL:
-            found = PyDict_GetItem(self.place, self.key)
-        elif self.op == READ_ABSENT:
-            for name in <tuple>self.key:
-                if name in <dict>self.place:
-                    return False
-            return True
-        elif self.op == READ_ATTRIBUTE:
-            return getattr(parent, self.key, _places.MISSING)
-        else:
-            return self.place.read(parent)
-        return _places.MISSING if found == NULL else <object>found
-
-    cdef bint accepts(self, value) except -1:
-        """Check a value; the very object of the last call is accepted without more ado."""
-        if self.kind == CHECK_VALUE:
-            if value is self.known:
-                return True
-        elif (self.kind == CHECK_OBJECT and self.known is not MISS and self.known() is value
-                and type(value) is self.known_type):
-            return True
-        if not self.check(value):
-            return False
-        if self.kind == CHECK_VALUE:
-            self.known = value
-        elif self.kind == CHECK_OBJECT:
-            self.known_type = type(value)
-            try:
-                self.known = weakref.ref(value)
-            except TypeError:
-                self.known = MISS
-        return True
-
-
-cdef bint is_unchanged(list steps, tuple args) except -1:
-    """Check steps that start at the root and read no arrays."""
-    cdef NativeStep step
-    for step in steps:
-        if not step.accepts(step.read(args)):
-            return False
-    return True
-
-
-cdef list read_watch(list steps, tuple args):
-    """Return the implicit arrays as they are now; None if anything is not what it was."""
-    cdef NativeStep step
-    cdef list values = [], arrays = []
-    for step in steps:
-        value = step.read(values[step.parent] if step.parent >= 0 else args)
-        if not step.accepts(value):
-            return None
-        values.append(value)
-        if step.kind == CHECK_ARRAY:
-            arrays.append(value)
-    return arrays
 
 
 cdef struct Word:
@@ -228,6 +155,7 @@ cdef class NativeEntry:
     cdef Py_ssize_t n_arrays, n_leaders, n_memories, n_slots
     cdef int64_t[MAX_ARRAYS] low
     cdef int64_t[MAX_ARRAYS] high
+    cdef uint64_t[MAX_ARRAYS] apart  # addresses known to share no memory
     cdef int[MAX_ARRAYS] leaders
     cdef Py_ssize_t[MAX_SLOTS] memory_nbytes
     cdef Py_ssize_t scratch_offset
@@ -235,7 +163,7 @@ cdef class NativeEntry:
     cdef int64_t[MAX_SLOTS] static_high
     cdef Py_ssize_t n_static
     cdef list patches, templates, steps
-    cdef bint has_implicit, is_tuple, is_static
+    cdef bint has_implicit, is_tuple, is_static, has_apart
     cdef public bint is_open
 
     def __init__(self, NativeLibrary lib, plan):
@@ -258,7 +186,7 @@ cdef class NativeEntry:
         self.patches = [NativePatch(*p) for p in plan.patches]
         self.templates, self.is_tuple = plan.templates, plan.is_tuple
         self.build = plan.build
-        self.steps = [NativeStep(step) for step in plan.steps]
+        self.steps = [NativeStep(lib, step) for step in plan.steps]
         self.has_implicit = any(s.parent >= 0 or s.kind == "array" for s in plan.steps)
         self.scratch_offset = plan.scratch_offset
         self.static_result, self.keep = plan.static_result, plan.keep
@@ -282,15 +210,19 @@ cdef class NativeEntry:
                 low, high = <int64_t>ptrs[i] + self.low[i], <int64_t>ptrs[i] + self.high[i]
                 if low < self.static_high[j] and self.static_low[j] < high and low < high:
                     return False
-        for i in range(1, self.n_arrays):
+        for i in range(self.n_arrays):
+            if self.has_apart and ptrs[i] == self.apart[i]:
+                continue  # parameters of a model, which stay where they are
             low, high = <int64_t>ptrs[i] + self.low[i], <int64_t>ptrs[i] + self.high[i]
-            for j in range(i):
+            for j in range(self.n_arrays):
                 if (low < <int64_t>ptrs[j] + self.high[j] and <int64_t>ptrs[j] + self.low[j] < high
-                        and low < high and self.low[j] < self.high[j]):
+                        and low < high and self.low[j] < self.high[j] and i != j):
                     return False
+        memcpy(self.apart, ptrs, 8 * self.n_arrays)
+        self.has_apart = True
         return True
 
-    cdef object launch(self, tuple args, list arrays, uint64_t* ptrs, uint64_t stream):
+    cdef object launch(self, leaves, list arrays, uint64_t* ptrs, uint64_t stream):
         """Allocate, patch, launch and build the outputs."""
         cdef uint64_t[MAX_SLOTS] slots
         cdef Py_ssize_t i, n = self.n_leaders
@@ -319,7 +251,7 @@ cdef class NativeEntry:
             self.lock.mutex.release()
         if self.is_static:
             return self.static_result
-        return self.build_outputs(args, arrays, memories)
+        return self.build_outputs(leaves, arrays, memories)
 
     cdef patch_and_launch(self, uint64_t* slots, uint64_t stream):
         cdef NativePatch patch
@@ -343,12 +275,12 @@ cdef class NativeEntry:
             self.executable.fail("cuGraphLaunch", status)
         counts.launches += 1
 
-    cdef object build_outputs(self, tuple args, list arrays, list memories):
+    cdef object build_outputs(self, leaves, list arrays, list memories):
         cdef Py_ssize_t i
         cdef list built
         if self.templates is None:
             if arrays is None:
-                arrays = [a for a in args if type(a) in self.lib.types]
+                arrays = [a for a in leaves if type(a) in self.lib.types]
             return self.build(memories, arrays)
         if not self.is_tuple:
             return self.array_on(self.templates[0], memories[0])
@@ -421,12 +353,19 @@ cdef class FastHits:
     cdef Clock clock
     cdef bytes last_key
     cdef list last_found
+    cdef object bind
+    cdef Py_ssize_t n_positional
 
     def __init__(self, Clock clock):
         self.entries = {}
         self.clock = clock
         self.lib = None
         self.last_key, self.last_found = b"", None
+        self.bind, self.n_positional = None, -1
+
+    def bind_with(self, bind, n_positional):
+        """Set what gives the arguments of a call one form; not needed for n positional ones."""
+        self.bind, self.n_positional = bind, n_positional
 
     def clear(self):
         """Forget every entry."""
@@ -443,21 +382,22 @@ cdef class FastHits:
         self.entries = kept
         self.last_found = None
 
-    def add(self, NativeLibrary lib, tuple args, plan):
+    def add(self, NativeLibrary lib, tuple args, dict kwargs, plan):
         """Make an entry for calls like this one, to be opened; False if that is not possible."""
         cdef char[MAX_KEY] key
         cdef uint64_t[MAX_ARRAYS] ptrs
-        cdef Py_ssize_t n_arrays = 0
+        cdef KeyWriter w
+        begin_key(&w, key, ptrs)
         if self.lib is not None and self.lib is not lib:
             return False
         n_slots = len(plan.leaders) + len(plan.memory_nbytes) + len(plan.static_ranges or ())
         if len(plan.spans) > MAX_ARRAYS or n_slots >= MAX_SLOTS:  # one is for the scratch block
             return False
         self.lib = lib
-        cdef Py_ssize_t n = write_key(lib, args, key, ptrs, &n_arrays)
-        if n < 0:
+        args, kwargs = self.bound(args, kwargs)
+        if not write_key(lib, args, kwargs, &w):
             return False
-        cdef bytes packed = PyBytes_FromStringAndSize(key, n)
+        cdef bytes packed = PyBytes_FromStringAndSize(key, w.n)
         known = [e for e in self.entries.get(packed, ()) if (<NativeEntry>e).is_open]
         for entry in known:
             if (<NativeEntry>entry).entry is plan.entry:
@@ -467,23 +407,32 @@ cdef class FastHits:
         self.last_found = None
         return entry
 
-    cpdef object call(self, tuple args):
+    cdef tuple bound(self, tuple args, dict kwargs):
+        """Give keyword, positional and default arguments one form."""
+        if self.bind is None or (not kwargs and len(args) == self.n_positional):
+            return args, kwargs
+        return self.bind(*args, **kwargs) if kwargs else self.bind(*args)
+
+    cpdef object call(self, tuple args, dict kwargs=None):
         """Serve a call, or return MISS."""
         cdef char[MAX_KEY] key
         cdef uint64_t[MAX_ARRAYS] ptrs
-        cdef Py_ssize_t n_arrays = 0, n
+        cdef KeyWriter w
+        begin_key(&w, key, ptrs)
         cdef void* context = NULL
         cdef int is_capturing = 0
         cdef NativeEntry entry
         cdef NativeLibrary lib = self.lib
         cdef list arrays, found
+        cdef object leaves
         cdef uint64_t stream
         if lib is None or n_pauses:
             return MISS
-        n = write_key(lib, args, key, ptrs, &n_arrays)
-        if n < 0:
+        if kwargs or len(args) != self.n_positional:
+            args, kwargs = self.bound(args, kwargs)
+        if not write_key(lib, args, kwargs, &w):
             return MISS
-        found = self.find(key, n)
+        found = self.find(key, w.n)
         if found is None:
             return MISS
         stream = <uint64_t>lib.current_stream()
@@ -491,15 +440,16 @@ cdef class FastHits:
             return MISS
         if lib.stream_is_capturing(<void*><uintptr_t>stream, &is_capturing) or is_capturing:
             return MISS
+        leaves = leaves_of(args, kwargs) if w.is_nested else args
         for entry in found:
             if not entry.is_open or entry.context != <uint64_t><uintptr_t>context:
                 continue
             arrays = None
             if not entry.has_implicit:
-                if entry.steps and not is_unchanged(entry.steps, args):
+                if entry.steps and not is_unchanged(entry.steps, leaves):
                     continue
             else:
-                arrays = self.with_implicit(entry, args, ptrs, n_arrays)
+                arrays = self.with_implicit(entry, leaves, ptrs, w.n_arrays)
                 if arrays is None:
                     continue
             if entry.fits(ptrs):
@@ -507,7 +457,7 @@ cdef class FastHits:
                 entry.counts.hits += 1
                 entry.counts.last_use = self.clock.tick
                 entry.counts.last_time = time(NULL)
-                return entry.launch(args, arrays, ptrs, stream)
+                return entry.launch(leaves, arrays, ptrs, stream)
         return MISS
 
     cdef list find(self, char* key, Py_ssize_t n):
@@ -524,14 +474,14 @@ cdef class FastHits:
         return found
 
     cdef list with_implicit(
-        self, NativeEntry entry, tuple args, uint64_t* ptrs, Py_ssize_t n_arrays
+        self, NativeEntry entry, leaves, uint64_t* ptrs, Py_ssize_t n_arrays
     ):
         """Append the implicit arrays as they are now; None if anything has changed."""
         cdef NativeLibrary lib = entry.lib
-        found = read_watch(entry.steps, args)
+        found = read_watch(entry.steps, leaves)
         if found is None:
             return None
-        cdef list arrays = [a for a in args if type(a) in lib.types]
+        cdef list arrays = [a for a in leaves if type(a) in lib.types]
         for array in found:
             if (<PyObject*>array).ob_type != lib.array_type or n_arrays >= MAX_ARRAYS:
                 return None
@@ -548,78 +498,18 @@ def call_graphed(self, /, *args, **kwargs):
 
 cdef object call_slot(object self, object args, PyObject* kwargs):
     """Call with a tuple, and a dictionary or NULL."""
-    cdef FastHits fast
-    if kwargs == NULL or not <object>kwargs:
-        # Past wrapt's own look-up, which compares the name with those that a proxy forwards.
-        fast = PyObject_GenericGetAttr(self, "_self_fast")
-        result = fast.call(args)
-        if result is not MISS:
-            return result
+    # Past wrapt's own look-up, which compares the name with those that a proxy forwards.
+    cdef FastHits fast = PyObject_GenericGetAttr(self, "_self_fast")
+    result = fast.call(args, None if kwargs == NULL else <dict>kwargs)
+    if result is not MISS:
+        return result
     return self._self_state.run(args, {} if kwargs == NULL else <object>kwargs)
 
 
 def set_call_slot(cls):
     """Let calls of the instances of a class go straight to ``call_graphed``.
 
-    Python finds a method named ``__call__``, binds it and packs the arguments again: with that
-    a hit of a small graph costs a sixth more.
+    Otherwise Python finds a method named ``__call__``, binds it and packs the arguments again.
     """
     (<PyTypeObject*>cls).tp_call = <ternaryfunc>call_slot
     PyType_Modified(cls)
-
-
-cdef Py_ssize_t write_key(
-    NativeLibrary lib, tuple args, char* key, uint64_t* ptrs, Py_ssize_t* n_arrays
-) except -2:
-    """Pack the signature of plain arguments; -1 if anything is not plain."""
-    cdef Py_ssize_t n = 0, size
-    cdef PyObject* obj
-    cdef PyObject* data
-    cdef uint64_t begin, end, ptr
-    cdef double number
-    cdef int64_t integer
-    for value in args:
-        obj = <PyObject*>value
-        if n > MAX_KEY - 640:
-            return -1
-        if obj.ob_type == lib.array_type:
-            if n_arrays[0] >= MAX_ARRAYS:
-                return -1
-            data = <PyObject*>field(obj, lib.data)
-            ptr = field(data, lib.ptr)
-            ptrs[n_arrays[0]] = ptr
-            n_arrays[0] += 1
-            # alignment class, device, dtype, number of dimensions, shape, strides
-            (<uint64_t*>(key + n))[0] = 1 | ((ptr & (~ptr + 1)) & 255) << 8
-            (<uint64_t*>(key + n))[1] = <uint32_t>(<int32_t*>(<char*>data + lib.device_id))[0]
-            (<uint64_t*>(key + n))[2] = field(obj, lib.dtype)
-            begin, end = field(obj, lib.shape), field(obj, lib.shape + 8)
-            size = <Py_ssize_t>(end - begin)
-            if size > 256:
-                return -1
-            (<uint64_t*>(key + n))[3] = size
-            n += 32
-            memcpy(key + n, <void*><uintptr_t>begin, size)
-            n += size
-            memcpy(key + n, <void*><uintptr_t>field(obj, lib.strides), size)
-            n += size
-            continue
-        kind = type(value)
-        (<uint64_t*>(key + n))[0] = 2
-        (<uint64_t*>(key + n))[1] = <uint64_t><PyObject*>kind
-        if kind is float:
-            number = value
-            memcpy(key + n + 16, &number, 8)
-        elif kind is int:
-            if not -(1 << 62) < value < 1 << 62:
-                return -1
-            integer = value
-            memcpy(key + n + 16, &integer, 8)
-        elif kind is str or kind is bytes:
-            return -1  # values whose address says nothing
-        else:
-            # None, booleans, and objects by identity: `add` is only asked for those. Should
-            # another object come to lie at the address, the watch tells it from the first.
-            (<uint64_t*>(key + n))[2] = <uint64_t>obj
-        n += 24
-    return n

@@ -58,11 +58,14 @@ class FastHits:
     def drop_closed(self) -> None:
         """Do nothing: there is nothing to forget."""
 
-    def add(self, lib: Any, args: tuple[Any, ...], plan: Any) -> Any:
+    def bind_with(self, bind: Any, n_positional: int) -> None:
+        """Do nothing: nothing is bound here."""
+
+    def add(self, lib: Any, args: tuple[Any, ...], kwargs: dict[str, Any], plan: Any) -> Any:
         """Return False: the entry is served by ``State.run``."""
         return False
 
-    def call(self, args: tuple[Any, ...]) -> Any:
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
         """Return MISS."""
         return MISS
 

@@ -156,7 +156,7 @@ class _Walker:
             self._add(parent, place, watch.same_object(value), path, "object")
             return
         check = watch.same_keys(value) if is_dict else watch.same_length(value)
-        index = self._add(parent, place, check, path)
+        index = self._add(parent, place, check, path, "keys" if is_dict else "length")
         for key in list(value) if is_dict else range(len(value)):
             self.walk(index, places.Item(key), f"{path}[{key!r}]", value[key])
         if is_dict:

@@ -46,11 +46,12 @@ class State:
         self.reader = ArgumentReader(self.fn, options.static)
         self.cache = Cache(self.name, options.max_entries)
         self.fast = self.cache.fast
+        self.fast.bind_with(self.reader.bind, self.reader.n_positional)
         self.entry_options = EntryOptions(options.outputs, options.patch, optimize=options.optimize)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serve one call, natively if that is possible."""
-        result = MISS if kwargs else self.fast.call(args)
+        result = self.fast.call(args, kwargs)
         return self.run(args, kwargs) if result is MISS else result
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -72,21 +73,25 @@ class State:
         self.cache.count_hit(entry)
         if self.options.verify:
             return verify_launch(self.name, partial(self.fn, *args, **kwargs), entry, arrays)
-        if call.is_plain:
-            self._serve_natively(call, entry, arrays)
+        if IS_COMPILED and entry.can_be_native:
+            self._serve_natively(call, entry, args, kwargs, arrays)
         return entry.launch(arrays)
 
-    def _serve_natively(self, call: Call, entry: CacheEntry, arrays: list[Any]) -> None:
+    def _serve_natively(
+        self,
+        call: Call,
+        entry: CacheEntry,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        arrays: list[Any],
+    ) -> None:
         """Let the compiled hit take the next calls like this one."""
-        if entry.can_be_native:
-            lib = call.adapter.native_library() if IS_COMPILED else None
-            native = lib is not None and self.fast.add(
-                lib, tuple(call.leaves), entry.hit_plan(arrays)
-            )
-            if native:
-                entry.executable.open_native(native)
-            else:
-                entry.can_be_native = False
+        lib = call.adapter.native_library() if self.reader.is_plain(call) else None
+        native = lib is not None and self.fast.add(lib, args, kwargs, entry.hit_plan(arrays))
+        if native:
+            entry.executable.open_native(native)
+        else:
+            entry.can_be_native = False
 
     def _miss(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function eagerly, which gives the result, then capture it for later calls."""

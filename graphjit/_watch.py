@@ -55,7 +55,8 @@ class Step:
     path: str
     kind: str = "content"
     """``"value"`` (immutable: the same object needs no check), ``"object"`` (by identity),
-    ``"array"``, or ``"content"`` (checked on every call)."""
+    ``"array"``, ``"length"`` and ``"keys"`` of a container, or ``"content"`` (checked on every
+    call)."""
 
 
 @dataclass(slots=True)
@@ -122,7 +123,7 @@ class Snapshot:
         for i, step in enumerate(self.steps):
             now = step.place.read(self.values[step.parent] if step.parent >= 0 else self.leaves)
             # A counter in a NumPy array, or a set, changes in place.
-            may_differ = now is not self.values[i] or step.kind == "content"
+            may_differ = now is not self.values[i] or step.kind in ("content", "length", "keys")
             if may_differ and (step.kind == "array" or not step.check(now)):
                 paths.append(step.path)
         return paths or self.host_random.changes()

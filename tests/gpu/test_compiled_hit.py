@@ -1,6 +1,7 @@
 """The compiled hit by itself: CuPy arrays at made-up addresses, a driver of Python callbacks."""
 
 import ctypes
+import inspect
 import struct
 import sys
 import threading
@@ -13,7 +14,9 @@ import pytest
 from graphjit import _hit as hit
 from graphjit import _places as places
 from graphjit._adapters.cupy_layout import find_layout
-from graphjit._watch import Step, is_true, same_value
+from graphjit._binding import make_binder
+from graphjit._containers import flatten
+from graphjit._watch import Step, is_true, same_keys, same_length, same_value
 
 if not hit.IS_COMPILED:
     pytest.skip("the compiled hit is not built, or turned off", allow_module_level=True)
@@ -78,7 +81,8 @@ class Bench:
 
     def plan(self, args, **changes):
         """Describe an entry for calls like this one."""
-        n_arrays = sum(isinstance(a, cp.ndarray) for a in args) + changes.pop("n_implicit", 0)
+        leaves, _ = flatten(args, lambda value: isinstance(value, cp.ndarray))
+        n_arrays = sum(isinstance(a, cp.ndarray) for a in leaves) + changes.pop("n_implicit", 0)
         executable = SimpleNamespace(lock=hit.Lock(), counts=hit.HitCounts(), fail=self._fail)
         settings = {
             "entry": object(), "executable": executable, "graph_exec": GRAPH_EXEC,
@@ -89,10 +93,10 @@ class Bench:
         }  # fmt: skip
         return hit.HitPlan(**settings | changes)
 
-    def serve(self, args, **changes):
+    def serve(self, args, kwargs=None, **changes):
         """Register an entry for calls like this one; return its executable."""
-        plan = self.plan(args, **changes)
-        plan.executable.native = self.hits.add(self.library, args, plan)
+        plan = self.plan((args, kwargs), **changes)
+        plan.executable.native = self.hits.add(self.library, args, kwargs, plan)
         plan.executable.native.is_open = True
         return plan.executable
 
@@ -137,6 +141,86 @@ def test_what_is_not_the_signature_is_a_miss(bench):
         ([a], b, 2.0, 3),
     ):
         assert bench.hits.call(other) is hit.MISS
+
+
+def test_containers(bench):
+    """Arrays in lists, tuples and dictionaries are read in order; other contents are a miss."""
+
+    def make(changes=()):
+        a, b, c, d = (bench.array() for _ in range(4))
+        tree = {"w": [a, (b, 2.5)], 3: {"deep": c}, "name": "net"} | dict(changes)
+        return (tree, d), [a, b, c, d]
+
+    bench.serve(make()[0])
+    for _ in range(2):
+        args, arrays = make()
+        bench.calls.clear()
+        assert bench.hits.call(args) is not hit.MISS
+        assert list(bench.calls[0][:4]) == [array.data.ptr for array in arrays]
+    for key, value in (
+        ("w", [bench.array(), (bench.array(), 3.5)]),
+        ("w", (bench.array(), (bench.array(), 2.5))),
+        ("w", [bench.array(), [bench.array(), 2.5]]),
+        ("w", [bench.array(), (bench.array(), 2.5), ()]),
+        ("w", [(bench.array(), bench.array()), 2.5]),
+        (3, {"other": bench.array()}),
+        ("name", "nets"),
+        ("name", b"net"),
+        ("new", 1),
+    ):
+        assert bench.hits.call(make({key: value})[0]) is hit.MISS
+    tree, d = make()[0]
+    assert bench.hits.call((dict(reversed(tree.items())), d)) is hit.MISS
+    assert bench.hits.call(({3.0 if k == 3 else k: v for k, v in tree.items()}, d)) is hit.MISS
+    endless = []
+    endless.append(endless)
+    assert bench.hits.call((endless, d)) is hit.MISS
+
+
+@pytest.mark.parametrize(
+    ("value", "others"),
+    [
+        (np.float32(1.5), [np.float32(2.5), np.float64(1.5), 1.5]),
+        (np.int16(7), [np.int16(8), np.int32(7), 7]),
+        (np.bool_(True), [np.bool_(False), True]),
+        (1 + 2j, [1 - 2j, 2 + 1j, np.complex128(1 + 2j)]),
+        ("four", ["five", "fou", "four ", b"four"]),
+        (b"four", [b"five", b"four\0"]),
+        ("", [b"", "a", None]),
+    ],
+    ids=repr,
+)
+def test_values(bench, value, others):
+    """Scalars and short text are told apart by type and contents, not by their address."""
+    bench.serve((bench.array(), value))
+    same = type(value)(value) if isinstance(value, np.generic) else eval(repr(value))
+    assert bench.hits.call((bench.array(), same)) is not hit.MISS
+    for other in others:
+        assert bench.hits.call((bench.array(), other)) is hit.MISS
+
+
+def test_keywords_and_defaults(bench):
+    """Whatever form the arguments come in, the same entry serves them."""
+
+    def fn(a, b, scale=2.0, *, mode="x", **more):
+        pass
+
+    bench.hits.bind_with(make_binder(fn, inspect.signature(fn)), -1)
+    a, b = bench.array(), bench.array()
+    bench.serve((a, b), {})
+    for args, kwargs in (
+        ((a, b), {}),
+        ((a,), {"b": b}),
+        ((), {"b": b, "a": a}),
+        ((a, b, 2.0), {"mode": "x"}),
+    ):
+        bench.calls.clear()
+        assert bench.hits.call(args, kwargs) is not hit.MISS
+        assert bench.calls[0][:2] == (a.data.ptr, b.data.ptr)
+    for kwargs in ({"scale": 3.0}, {"mode": "y"}, {"new": 1}):
+        assert bench.hits.call((a, b), kwargs) is hit.MISS
+    with pytest.raises(TypeError, match="missing 1 required"):
+        bench.hits.call((a,))
 
 
 def test_circumstances_that_are_a_miss(bench):
@@ -201,7 +285,7 @@ def test_a_closed_entry_is_not_launched_and_let_go(bench):
     bench.hits.drop_closed()
     del executable.native
     assert sys.getrefcount(held) == n_held - 1
-    assert bench.hits.add(bench.library, args, bench.plan(args))
+    assert bench.hits.add(bench.library, args, None, bench.plan(args))
     assert bench.hits.call(args) is hit.MISS
     assert not bench.calls
 
@@ -209,13 +293,13 @@ def test_a_closed_entry_is_not_launched_and_let_go(bench):
 def test_more_slots_than_fit_are_declined(bench):
     """An entry of more outputs than there is room for, fresh or static, is not served natively."""
     args = (bench.array(),)
-    for n, declined in ((62, False), (63, True), (200, True)):
+    for n, declined in ((318, False), (319, True), (400, True)):
         for outputs in (
             {"memory_nbytes": [16] * n},
             {"memory_nbytes": [], "static_ranges": [(1, 2)] * n},
         ):
             plan = bench.plan(args, templates=[args[0]] * n, **outputs)
-            assert (bench.hits.add(bench.library, args, plan) is False) == declined
+            assert (bench.hits.add(bench.library, args, None, plan) is False) == declined
 
 
 def test_a_static_result_as_an_argument_is_a_miss(bench):
@@ -255,6 +339,78 @@ def test_implicit_arguments(bench):
     assert bench.hits.call((a, model)) is hit.MISS
     model.k, model.w = 3, a
     assert bench.hits.call((a, model)) is hit.MISS  # it shares memory with the argument now
+
+
+def test_keywords_are_no_dictionary(bench):
+    """A dictionary given by position is another signature than the same keywords."""
+    bench.hits.bind_with(lambda *args, **kwargs: (args, kwargs), -1)
+    bench.serve((), {"a": bench.array()})
+    assert bench.hits.call((), {"a": bench.array()}) is not hit.MISS
+    assert bench.hits.call(({"a": bench.array()},)) is hit.MISS
+
+
+def test_implicit_containers(bench):
+    """Lists, tuples and dictionaries that the function reaches are read, and checked, natively."""
+    weights = [bench.array(), bench.array()]
+    table = {"bias": (bench.array(), 3)}
+    namespace = {"weights": weights, "table": table}
+
+    def like(shape):
+        return lambda v: isinstance(v, cp.ndarray) and v.shape == shape
+
+    steps = [
+        Step(-1, places.Global(namespace, "weights"), same_length(weights), "weights", "length"),
+        Step(0, places.Item(0), like((4,)), "weights[0]", "array"),
+        Step(0, places.Item(1), like((4,)), "weights[1]", "array"),
+        Step(-1, places.Global(namespace, "table"), same_keys(table), "table", "keys"),
+        Step(3, places.Item("bias"), same_length(table["bias"]), "table['bias']", "length"),
+        Step(4, places.Item(0), like((4,)), "table['bias'][0]", "array"),
+        Step(4, places.Item(1), same_value(3, ""), "table['bias'][1]", "value"),
+    ]
+    a = bench.array()
+    bench.serve((a,), n_implicit=3, steps=steps)
+    for _ in range(3):
+        weights[1] = bench.array()
+        bench.calls.clear()
+        assert bench.hits.call((a,)) is not hit.MISS
+        assert list(bench.calls[0][:4]) == [
+            v.data.ptr for v in (a, weights[0], weights[1], table["bias"][0])
+        ]
+    before = {"weights": list(weights), "table": dict(table)}
+
+    def is_a_miss(name, value):
+        namespace[name] = value
+        missed = bench.hits.call((a,)) is hit.MISS
+        namespace[name] = before[name]
+        assert bench.hits.call((a,)) is not hit.MISS
+        return missed
+
+    first, second = weights
+    for value in (
+        [first], [first, second, first], (first, second), [first, bench.array((5,))],
+        [first, first], [first, None], [first, bench.array(byte_offset=4, shape=(2,))],
+    ):  # fmt: skip
+        assert is_a_miss("weights", value)
+    for value in (
+        {}, {"bias": table["bias"], "new": 1}, {"b": table["bias"]},
+        {"bias": (bench.array(), 4)}, {"bias": [bench.array(), 3]},
+    ):  # fmt: skip
+        assert is_a_miss("table", value)
+
+
+def test_many_arrays_that_stay(bench):
+    """Of many arrays only those that have moved are compared with the others; overlaps are seen."""
+    arrays = [bench.array() for _ in range(200)]
+    bench.buffer = ctypes.create_string_buffer(16 + 8 * 256)
+    bench.serve((arrays,), patches=[(3, 4, ctypes.addressof(bench.buffer), None, 0, 201, None)])
+    for k in (0, 7, 199):
+        arrays[k] = bench.array()
+        assert bench.hits.call((arrays,)) is not hit.MISS
+        kept, arrays[k] = arrays[k], arrays[(k + 50) % 200]
+        assert bench.hits.call((arrays,)) is hit.MISS
+        arrays[k] = kept
+        assert bench.hits.call((arrays,)) is not hit.MISS
+    assert bench.hits.call((arrays * 2,)) is hit.MISS  # more than there is room for
 
 
 def test_a_failed_patch_is_forgotten(bench):

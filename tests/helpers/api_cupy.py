@@ -66,9 +66,8 @@ class CuPy(Library):
     def get(self, array: Any) -> np.ndarray:
         return cp.asnumpy(array)
 
-    def reset(self, name: str, seed: int) -> None:
-        if name.startswith(("cupy.random.", "cupyx.scipy.sparse.")):
-            cp.random.seed(seed)
+    def reset(self, seed: int) -> None:
+        cp.random.seed(seed)
 
     def poison(self) -> None:
         """Fill what the pool will hand out next with the bits of a NaN."""

@@ -62,8 +62,8 @@ class Library:
         """Copy to the host."""
         return array.get()
 
-    def reset(self, name: str, seed: int) -> None:
-        """Make what a function draws the same as in its other world."""
+    def reset(self, seed: int) -> None:
+        """Make what a function draws the same as in its other world: many do that look innocent."""
 
     def poison(self) -> None:
         """Let new arrays hold garbage."""
@@ -341,7 +341,7 @@ class Trial:
     def call(self, user: Any, given: list[int], seed: int) -> tuple[list[Any], list[Any], Any]:
         """Call on fresh arguments; return the result and the arguments, as snapshots."""
         args, kwargs = make(self.library, self.text, seed)
-        self.library.reset(self.row.name, seed)
+        self.library.reset(seed)
         error = None
         try:
             result = user(*[args[k] for k in given], **kwargs)
@@ -426,7 +426,7 @@ class Trial:
         fault = ""
         if "cannot build anew" in text:  # what it returns is at fault, and no line of it
             return self.ends(REFUSED, text[:220])
-        if not re.search(r"api_walk\.py:\d+", text):
+        if not re.search(r"(api_walk\.py|<string>):\d+", text):
             fault = f"the refusal names no line of the user's: {text[:300]}"
         elif not re.search(r"cu[A-Zp]|CU|numpy|graphjit\.testing|cannot be captured", text):
             fault = f"the refusal names no call: {text[:300]}"

@@ -1,5 +1,7 @@
 """Arguments are taken apart and put together again, whatever form they come in."""
 
+import collections
+import fractions
 import functools
 from typing import NamedTuple
 
@@ -108,10 +110,33 @@ def test_plain_calls_are_read_without_a_tree():
 
     x, opaque = xp.ones(2), Opaque()
     plain = read(fn, x, 2.5, opaque)
-    assert plain.is_plain
     assert plain.key == read(fn, x, c=opaque, b=2.5).key
-    assert not read(fn, [x], 2.5, opaque).is_plain
     assert plain.key != read(fn, x, 2.5, Opaque()).key
+
+
+@pytest.mark.parametrize(
+    ("argument", "is_plain"),
+    [
+        (2.5, True),
+        ([xp.ones(2), (1, "a")], True),
+        ({"w": {"b": xp.ones(2)}, 3: None}, True),
+        (np.float32(2), True),
+        (1 + 2j, True),
+        (Opaque(), True),
+        (collections.OrderedDict(w=1), False),
+        (collections.namedtuple("Pair", "a b")(1, 2), False),
+        ([collections.deque([1])], False),
+        (np.datetime64(3, "s"), False),
+        (fractions.Fraction(1, 2), False),
+        (slice(1, 2), False),
+    ],
+    ids=repr,
+)
+def test_what_the_compiled_hit_can_read(argument, is_plain):
+    """Numbers, text, and objects by identity, in lists, tuples and dictionaries."""
+    reader = ArgumentReader(lambda x: x, ())
+    assert reader.is_plain(reader.read((argument,), {})) == is_plain
+    assert not ArgumentReader(lambda x: x, ("x",)).is_plain(reader.read((argument,), {}))
 
 
 def test_paths_are_what_the_user_would_write():
