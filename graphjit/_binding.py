@@ -59,7 +59,7 @@ def _returned(parameters: list[inspect.Parameter]) -> str:
 
 
 def count_positional(signature: inspect.Signature | None) -> int:
-    """Return n if exactly n parameters can be given by position and there are no others, else -1."""
+    """Return n if there are n parameters, all of which can be given by position; else -1."""
     if signature is None:
         return -1
     parameters = signature.parameters.values()

@@ -19,7 +19,7 @@ from typing import Any
 
 from graphjit._capture import Constant
 from graphjit._nodes import CapturedGraph, Edge, EmptyNode, KernelNode, MemAllocNode, MemFreeNode
-from graphjit._relocation import RelocationPlan
+from graphjit._relocation import RelocationPlan, is_linear
 
 MAX_REDUCED_NODES = 4096
 """Up to this many nodes edges that others imply are left out: the check takes n * n bits."""
@@ -164,6 +164,8 @@ def _without_implied(sources: list[set[int]]) -> list[set[int]]:
 
 def critical_path(graph: CapturedGraph) -> int:
     """Return the number of nodes in the longest chain of dependencies."""
+    if is_linear(graph):
+        return len(graph.nodes)
     length = [1] * len(graph.nodes)
     for edge in sorted(graph.edges, key=lambda edge: edge.to):
         length[edge.to] = max(length[edge.to], length[edge.from_] + 1)

@@ -94,10 +94,11 @@ class CacheEntry:
         return [(memory.ptr, memory.ptr + max(nbytes, 1)) for memory, nbytes in blocks]
 
     def _takes_static_memory(self, ptrs: list[int]) -> bool:
+        ranges = self._static_ranges()
         return any(
             ptr + spec.low < end and begin < ptr + spec.high
             for ptr, spec in zip(ptrs, self.specs, strict=True)
-            for begin, end in self._static_ranges()
+            for begin, end in ranges
             if spec.low < spec.high
         )
 

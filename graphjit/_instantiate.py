@@ -18,6 +18,7 @@ import numpy.typing as npt
 from graphjit._driver.interface import (
     PATCH_MEMORY_WORD,
     PATCH_SLOT_CLASSES,
+    PATCH_TABLE_ENTRY_NBYTES,
     Driver,
     KernelLaunch,
 )
@@ -33,6 +34,7 @@ _PATCH_BLOCK = 128
 _PATCH_ROW = np.dtype(
     [("target", "<u8"), ("param_offset", "<u4"), ("slot", "<u4"), ("delta", "<i8")]
 )
+assert _PATCH_ROW.itemsize == PATCH_TABLE_ENTRY_NBYTES
 
 
 def choose_patch_kind(driver: Driver, plan: RelocationPlan, wanted: str) -> str:

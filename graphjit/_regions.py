@@ -13,6 +13,7 @@ import heapq
 import threading
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from graphjit._driver.interface import Driver
@@ -48,6 +49,9 @@ class Region:
     def holds(self, ptr: int) -> bool:
         """Say whether an address is inside, or one past the end."""
         return self.ptr <= ptr <= self.ptr + self.nbytes
+
+
+_ptr_of = attrgetter("ptr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,6 @@ class Regions:
 
     range: ReservedRange
     regions: list[Region] = field(default_factory=list)
-    _starts: list[int] = field(default_factory=list)
     _at: dict[int, Region] = field(default_factory=dict)
     _top: int = 0
     _clock: int = 0
@@ -112,7 +115,6 @@ class Regions:
         self._clock += 1
         region = Region(ptr, nbytes, argument, born=self._clock)
         self.regions.append(region)
-        self._starts.append(ptr)
         self._at[ptr] = region
         return region
 
@@ -122,13 +124,11 @@ class Regions:
         The lower 32 bits keep away from both ends of their range: two 32-bit integers side
         by side can then not look like an address unless the first of them is huge.
         """
-        ptr = -(-(self._top + 2 * GAP_NBYTES) // ALIGNMENT) * ALIGNMENT
-        low = ptr % _BLOCK
-        if low < _MARGIN:
-            return ptr - low + _MARGIN
-        if low + nbytes > _BLOCK - _MARGIN:
-            return ptr - low + _BLOCK + _MARGIN
-        return ptr
+        ptr = (self._top + 2 * GAP_NBYTES + ALIGNMENT - 1) & -ALIGNMENT
+        low = ptr & (_BLOCK - 1)
+        if low >= _MARGIN and low + nbytes <= _BLOCK - _MARGIN:
+            return ptr
+        return ptr - low + _MARGIN + (_BLOCK if low >= _MARGIN else 0)
 
     def free(self, ptr: int) -> None:
         """Note that the memory of a region was given back at this point of the function."""
@@ -139,7 +139,7 @@ class Regions:
 
     def find(self, ptr: int) -> Region | None:
         """Return the region that an address belongs to, gaps included."""
-        i = bisect_right(self._starts, ptr + GAP_NBYTES) - 1
+        i = bisect_right(self.regions, ptr + GAP_NBYTES, key=_ptr_of) - 1
         if i < 0:
             return None
         region = self.regions[i]

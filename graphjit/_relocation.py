@@ -274,11 +274,12 @@ def _address_offsets(layout: ParamLayout) -> Integers:
 
 def is_linear(graph: CapturedGraph) -> bool:
     """Say whether the nodes form one chain, so that capture order is execution order."""
-    edges = {(edge.from_, edge.to) for edge in graph.edges}
-    sources = {source for source, _ in edges}
-    targets = {target for _, target in edges}
     n_links = max(len(graph.nodes) - 1, 0)
-    return len(edges) == len(sources) == len(targets) == n_links
+    if len(graph.edges) < n_links:
+        return False
+    sources, targets = {edge[0] for edge in graph.edges}, {edge[1] for edge in graph.edges}
+    n_pairs = len({edge[:2] for edge in graph.edges})
+    return n_pairs == len(sources) == len(targets) == n_links
 
 
 assert RANGE_NBYTES == 1 << 40, "AddressMap relies on the range filling bits 0 to 39"

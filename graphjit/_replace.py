@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from typing import Any
 
 from graphjit._driver.interface import (
     COPY_LAYOUT,
@@ -18,7 +17,15 @@ from graphjit._driver.interface import (
     MAX_FILLS,
     Driver,
 )
-from graphjit._nodes import CapturedGraph, Edge, KernelNode, MemcpyNode, MemsetNode, Node
+from graphjit._nodes import (
+    CapturedGraph,
+    Edge,
+    KernelNode,
+    MemcpyNode,
+    MemsetNode,
+    Node,
+    ParamLayout,
+)
 
 _MAX_COPY_BLOCKS = 2048
 MAX_MERGED_NBYTES = 1 << 14
@@ -32,7 +39,7 @@ def replace_copies_and_fills(driver: Driver, graph: CapturedGraph) -> CapturedGr
 
 def _as_kernel(driver: Driver, node: Node) -> Node:
     if isinstance(node, MemcpyNode):
-        values: tuple[int, ...] = (
+        values = (
             node.dst_ptr,
             node.src_ptr,
             node.width,
@@ -44,27 +51,39 @@ def _as_kernel(driver: Driver, node: Node) -> Node:
             node.src_slice_pitch,
         )
         nbytes = node.width * node.height * node.depth
-        return _builtin(driver, "copy", values, COPY_LAYOUT, nbytes)
+        return _builtin(driver, "copy", _pack_words(values), COPY_LAYOUT, _n_blocks(nbytes))
     if isinstance(node, MemsetNode):
-        values = (node.dst_ptr, node.value, node.element_size, node.width, node.height, node.pitch)
         nbytes = node.element_size * node.width * node.height
-        return _builtin(driver, "fill", values, FILL_LAYOUT, nbytes)
+        return _builtin(driver, "fill", _fill_params(node), FILL_LAYOUT, _n_blocks(nbytes))
     return node
 
 
+def _fill_params(node: MemsetNode) -> bytes:
+    return _pack_words(
+        (node.dst_ptr, node.value, node.element_size, node.width, node.height, node.pitch)
+    )
+
+
+def _n_blocks(nbytes: int) -> int:
+    return min(max(-(-nbytes // (256 * 16)), 1), _MAX_COPY_BLOCKS)
+
+
+def _pack_words(values: tuple[int, ...]) -> bytes:
+    return struct.pack(f"<{len(values)}Q", *values)
+
+
 def _builtin(
-    driver: Driver, name: str, values: tuple[int, ...], layout: Any, nbytes: int
+    driver: Driver, name: str, params: bytes, layout: ParamLayout, n_blocks: int
 ) -> KernelNode:
-    blocks = min(max(-(-nbytes // (256 * 16)), 1), _MAX_COPY_BLOCKS)
     return KernelNode(
         handle=None,
         name=f"graphjit_{name}",
         function=driver.builtin_kernel(name),
-        grid_dim=(blocks, 1, 1),
+        grid_dim=(n_blocks, 1, 1),
         block_dim=(256, 1, 1),
         shared_mem_bytes=0,
-        params=struct.pack(f"<{len(values)}Q", *values),
-        param_layout=tuple(layout),
+        params=params,
+        param_layout=layout,
     )
 
 
@@ -114,18 +133,5 @@ def _can_join(run: list[MemsetNode], node: Node) -> bool:
 
 
 def _merged(driver: Driver, run: list[MemsetNode]) -> KernelNode:
-    fields = [
-        value
-        for n in run
-        for value in (n.dst_ptr, n.value, n.element_size, n.width, n.height, n.pitch)
-    ]
-    return KernelNode(
-        handle=None,
-        name="graphjit_fills",
-        function=driver.builtin_kernel("fills"),
-        grid_dim=(len(run), 1, 1),
-        block_dim=(256, 1, 1),
-        shared_mem_bytes=0,
-        params=struct.pack(f"<{len(fields)}Q", *fields).ljust(48 * MAX_FILLS, b"\0"),
-        param_layout=FILLS_LAYOUT,
-    )
+    params = b"".join(map(_fill_params, run)).ljust(48 * MAX_FILLS, b"\0")
+    return _builtin(driver, "fills", params, FILLS_LAYOUT, len(run))

@@ -107,6 +107,8 @@ class CupyAdapter:
         return array.data.ptr  # type: ignore[no-any-return]
 
     def current_device(self) -> int:
+        if _forked_with_cuda:
+            raise GraphjitError(_FORKED)
         return int(runtime.getDevice())
 
     def current_stream(self) -> int:
@@ -114,8 +116,6 @@ class CupyAdapter:
         return int(cupy.cuda.get_current_stream().ptr)
 
     def is_capturing(self) -> bool:
-        if _forked_with_cuda:
-            raise GraphjitError(_FORKED)
         return bool(runtime.streamIsCapturing(cupy.cuda.get_current_stream().ptr))
 
     def allocate(self, nbytes: int) -> Memory:

@@ -106,14 +106,12 @@ class Allocator:
         self._last = hooks.hints["last"] = [-1, -1]
         """Number and bytes of the last request, for ``adjust``."""
         self._plain, self._rich = hooks.hints.get("plain", ()), hooks.hints.get("rich", ())
-        self._is_backed = bool(hooks.hints.get("backed"))
 
     def __call__(self, nbytes: int) -> Any:
         self._last[0] = call = self._last[0] + 1
         self._last[1] = nbytes
         ptr = self.hooks.allocate(nbytes)
-        if self._is_backed:
-            back_with_memory(ptr, nbytes, self.hooks, self.driver)
+        back_with_memory(ptr, nbytes, self.hooks, self.driver)
         memory = StandInMemory(ptr, nbytes, self.device, self.hooks, True)
         is_plain = nbytes in self._plain and call not in self._rich
         return (cupy_memory.MemoryPointer if is_plain else StandInPointer)(memory, 0)

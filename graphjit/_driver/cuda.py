@@ -13,7 +13,8 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from graphjit._driver import cuda_kernels
-from graphjit._driver.cuda_graph_reader import check, driver_error, read_graph
+from graphjit._driver.cuda_check import check, driver_error, entry_point
+from graphjit._driver.cuda_graph_reader import read_graph
 from graphjit._driver.cuda_memory import CAPTURE_MODE, CudaMemory
 from graphjit._driver.cuda_nodes import KernelNodeParams, NodeCalls
 from graphjit._driver.interface import PATCH_SLOT_CLASSES, KernelLaunch, Launch
@@ -43,7 +44,7 @@ class CudaDriver(CudaMemory):
                 f"{version // 1000}.{version % 1000 // 10}. Install a newer NVIDIA driver."
             )
         super().__init__(device)
-        self._calls = NodeCalls(_get_address, _fail)
+        self._calls = NodeCalls()
         self._functions: dict[str, Any] = {}
         self._modules: list[Any] = []
         self._lock = threading.Lock()
@@ -152,7 +153,7 @@ class CudaDriver(CudaMemory):
     # -- for the compiled hit
 
     def entry_points(self) -> dict[str, int] | None:
-        return {name: _get_address(name, version) for name, version in _ENTRY_POINTS.items()}
+        return {name: entry_point(name, version) for name, version in _ENTRY_POINTS.items()}
 
     def native_params(self, params: KernelNodeParams) -> tuple[int, int]:
         return params.struct_ptr, params.buffer_ptr
@@ -190,16 +191,6 @@ class CudaDriver(CudaMemory):
                 )
                 self._functions[name] = ("func", int(function), 0)
         self._modules.append(module)
-
-
-def _get_address(name: str, version: int) -> int:
-    """Return the address of a driver function in its form of a CUDA version."""
-    flags = cu.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
-    return int(check(cu.cuGetProcAddress(name.encode(), version, flags), name)[0])
-
-
-def _fail(call: str, status: int) -> None:
-    raise driver_error(call, status)
 
 
 _drivers: dict[int, CudaDriver] = {}

@@ -9,10 +9,12 @@ cuGraphMemsetNodeGetParams, cuGraphMemAllocNodeGetParams; ``cuda_nodes_python.py
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from cuda.bindings import driver as cu
 
+from graphjit._driver.cuda_check import check
 from graphjit._driver.cuda_nodes import NodeCalls
 from graphjit._nodes import (
     CapturedGraph,
@@ -26,7 +28,6 @@ from graphjit._nodes import (
     ParamLayout,
     UnsupportedNode,
 )
-from graphjit.errors import DriverError
 
 _Type = cu.CUgraphNodeType
 _HOST = cu.CUmemorytype.CU_MEMORYTYPE_HOST
@@ -37,27 +38,16 @@ _KERNEL = int(_Type.CU_GRAPH_NODE_TYPE_KERNEL)
 _CHILD_GRAPH = int(_Type.CU_GRAPH_NODE_TYPE_GRAPH)
 
 
-def check(result: tuple[Any, ...], call: str) -> Any:
-    """Return what a driver call returned, without its status; raise if that is an error."""
-    status = result[0]
-    if status != cu.CUresult.CUDA_SUCCESS:
-        raise driver_error(call, int(status))
-    return result[1] if len(result) == 2 else result[1:]
-
-
-def driver_error(call: str, status: int) -> DriverError:
-    """Return the error of a call that gave ``status``."""
-    result = cu.CUresult(status)
-    error, text = cu.cuGetErrorString(result)
-    known = error == cu.CUresult.CUDA_SUCCESS and text
-    return DriverError(call, result.name, status, text.decode() if known else "")
-
-
 def read_graph(graph: Any, calls: NodeCalls) -> CapturedGraph:
     """Copy a graph's nodes and edges out of the driver."""
     reader = _Reader(calls)
-    reader.read(graph)
-    return CapturedGraph(tuple(reader.nodes), tuple(reader.edges))
+    found = calls.nodes(int(graph))
+    if any(node_type == _CHILD_GRAPH for _, node_type in found):
+        reader.read(graph)
+        return CapturedGraph(tuple(reader.nodes), tuple(reader.edges))
+    index = {handle: i for i, (handle, _) in enumerate(found)}
+    edges = [Edge(index[i], index[j], data) for i, j, data in calls.edges(int(graph))]
+    return CapturedGraph(tuple(itertools.starmap(reader.node, found)), tuple(edges))
 
 
 class _Reader:
@@ -68,7 +58,7 @@ class _Reader:
         self.nodes: list[Node] = []
         self.edges: list[Edge] = []
         # Handles of functions may be reused after a module is unloaded: one graph only.
-        self._functions: dict[tuple[str, int], tuple[str, ParamLayout]] = {}
+        self._functions = _Functions()
 
     def read(self, graph: Any) -> tuple[list[int], list[int]]:
         """Append a graph; return the indices of its roots and of its leaves."""
@@ -82,7 +72,7 @@ class _Reader:
                 )
                 first, last = self.read(child)
             else:
-                self.nodes.append(self._node(handle, node_type))
+                self.nodes.append(self.node(handle, node_type))
                 first = last = [len(self.nodes) - 1]
             entries[handle], exits[handle] = first, last
         has_source: set[int] = set()
@@ -95,16 +85,20 @@ class _Reader:
         leaves = [i for h, _ in found if h not in has_target for i in exits[h]]
         return roots, leaves
 
-    def _node(self, handle: int, node_type: int) -> Node:
+    def node(self, handle: int, node_type: int) -> Node:
+        """Read one node."""
         if node_type == _KERNEL:
-            return self.calls.kernel(handle, self._describe)
+            return self.calls.kernel(handle, self._functions)
         return _other_node(handle, _Type(node_type))
 
-    def _describe(self, kind: str, function: int) -> tuple[str, ParamLayout]:
-        key = (kind, function)
-        if key not in self._functions:
-            self._functions[key] = _describe_function(function, kind == "kern")
-        return self._functions[key]
+
+class _Functions(dict[tuple[str, int], tuple[str, ParamLayout]]):
+    """(``"func"`` or ``"kern"``, handle) -> name and parameters, asked for once a function."""
+
+    def __missing__(self, key: tuple[str, int]) -> tuple[str, ParamLayout]:
+        kind, function = key
+        self[key] = described = _describe_function(function, kind == "kern")
+        return described
 
 
 def _other_node(handle: int, node_type: Any) -> Node:

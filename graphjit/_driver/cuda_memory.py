@@ -9,13 +9,15 @@ cuThreadExchangeStreamCaptureMode.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from cuda.bindings import driver as cu
 
-from graphjit._driver.cuda_graph_reader import check
+from graphjit._driver.cuda_check import check
+from graphjit.errors import DriverError
 
 CAPTURE_MODE = {
     "global": cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL,
@@ -95,11 +97,13 @@ class CudaMemory:
     def mem_unmap(self, ptr: int, nbytes: int) -> None:
         """Take the page away again, once nothing on the device can be using it.
 
-        Work that a library put on a stream of its own, outside of the capture, may still run.
-        Its own error is not this call's to report.
+        Work that a library put on a stream of its own, outside of the capture, may still run;
+        cuMemUnmap does not wait for it. cuMemFree does, and unlike cuCtxSynchronize it leaves
+        other threads' captures alone.
         """
+        with contextlib.suppress(DriverError):  # of that work: not this call's to report
+            self.mem_free(self.mem_alloc(1))
         with self.relaxed():
-            cu.cuCtxSynchronize()
             check(cu.cuMemUnmap(ptr, nbytes), "cuMemUnmap")
 
     def _stand_in_page(self, nbytes: int) -> Any:

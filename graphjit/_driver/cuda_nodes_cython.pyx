@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
+# cython: language_level=3, boundscheck=False, wraparound=False
 """Read and add nodes without a Python object for every field of the driver's structs.
 
 Input / Output: as ``cuda_nodes_python.py``, which is the specification of this file.
@@ -14,6 +14,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
+from graphjit._driver.cuda_check import driver_error, entry_point
 from graphjit._nodes import KernelNode
 
 ENTRY_POINTS = {
@@ -130,11 +131,9 @@ cdef class NodeCalls:
     cdef Attribute set_attribute, get_attribute
     cdef AddDependencies add_edges
     cdef SetParams exec_set_params
-    cdef object fail
 
-    def __init__(self, get_address, fail):
-        """``get_address(name, version)`` finds a function; ``fail(name, status)`` raises."""
-        cdef dict found = {name: get_address(name, v) for name, v in ENTRY_POINTS.items()}
+    def __init__(self):
+        cdef dict found = {name: entry_point(name, v) for name, v in ENTRY_POINTS.items()}
         self.get_nodes = <GetNodes><uintptr_t>found["cuGraphGetNodes"]
         self.get_type = <GetType><uintptr_t>found["cuGraphNodeGetType"]
         self.get_edges = <GetEdges><uintptr_t>found["cuGraphGetEdges"]
@@ -145,11 +144,10 @@ cdef class NodeCalls:
         self.get_attribute = <Attribute><uintptr_t>found["cuGraphKernelNodeGetAttribute"]
         self.add_edges = <AddDependencies><uintptr_t>found["cuGraphAddDependencies"]
         self.exec_set_params = <SetParams><uintptr_t>found["cuGraphExecKernelNodeSetParams"]
-        self.fail = fail
 
     cdef int check(self, str call, int status) except -1:
         if status:
-            self.fail(call, status)
+            raise driver_error(call, status)
         return 0
 
     def nodes(self, uint64_t graph):
@@ -198,14 +196,14 @@ cdef class NodeCalls:
             free(ends)
         return found
 
-    def kernel(self, uint64_t handle, describe):
-        """Read a kernel node; ``describe(kind, function)`` gives its name and layout."""
+    def kernel(self, uint64_t handle, functions):
+        """Read a kernel node; ``functions`` has the name and the layout of each function."""
         cdef KernelNodeParamsStruct p
         memset(&p, 0, sizeof(KernelNodeParamsStruct))
         self.check("cuGraphKernelNodeGetParams", self.get_params(handle, &p))
         kind = "func" if p.func else "kern"
         function = p.func if p.func else p.kern
-        name, layout = describe(kind, function)
+        name, layout = functions[kind, function]
         node = KernelNode.__new__(KernelNode)
         # As dataclasses do for frozen classes, without a Python call for every field.
         PyObject_GenericSetAttr(node, "handle", handle)

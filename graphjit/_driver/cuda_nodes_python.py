@@ -11,18 +11,18 @@ cuGraphAddDependencies, cuGraphExecKernelNodeSetParams (with edge data: CUDA 12.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Mapping
 from struct import pack
 from typing import Any
 
 from cuda.bindings import driver as cu
 
+from graphjit._driver.cuda_check import check
 from graphjit._driver.interface import Launch
 from graphjit._nodes import KernelNode, ParamLayout
 
-Describe = Callable[[str, int], tuple[str, ParamLayout]]
+Functions = Mapping[tuple[str, int], tuple[str, ParamLayout]]
 """(``"func"`` or ``"kern"``, handle) -> name and (offset, size) of each parameter."""
-_SUCCESS = cu.CUresult.CUDA_SUCCESS
 _DEVICE_UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
 
 
@@ -68,48 +68,36 @@ class KernelNodeParams:
 class NodeCalls:
     """The calls that are made once a node."""
 
-    def __init__(
-        self, get_address: Callable[[str, int], int], fail: Callable[[str, int], None]
-    ) -> None:
-        """``get_address(name, version)`` is for the compiled form; ``fail`` raises."""
-        self._fail = fail
-
-    def _check(self, result: tuple[Any, ...], call: str) -> Any:
-        if result[0] != _SUCCESS:
-            self._fail(call, int(result[0]))
-        return result[1] if len(result) == 2 else result[1:]
-
     def nodes(self, graph: int) -> list[tuple[int, int]]:
         """Return (handle, CUgraphNodeType) of each node, in the order of creation."""
-        n = self._check(cu.cuGraphGetNodes(graph, 0), "cuGraphGetNodes")[-1]
+        n = check(cu.cuGraphGetNodes(graph, 0), "cuGraphGetNodes")[-1]
         if not n:
             return []
-        handles = self._check(cu.cuGraphGetNodes(graph, n), "cuGraphGetNodes")[0][:n]
+        handles = check(cu.cuGraphGetNodes(graph, n), "cuGraphGetNodes")[0][:n]
         return [
-            (int(h), int(self._check(cu.cuGraphNodeGetType(h), "cuGraphNodeGetType")))
-            for h in handles
+            (int(h), int(check(cu.cuGraphNodeGetType(h), "cuGraphNodeGetType"))) for h in handles
         ]
 
     def edges(self, graph: int) -> list[tuple[int, int, bytes | None]]:
         """Return (source, target, data) of each edge."""
         # CUDA 12 has the call with edge data as _v2, CUDA 13 under the plain name.
         call = getattr(cu, "cuGraphGetEdges_v2", cu.cuGraphGetEdges)
-        n = self._check(call(graph, 0), "cuGraphGetEdges")[-1]
+        n = check(call(graph, 0), "cuGraphGetEdges")[-1]
         if not n:
             return []
-        sources, targets, data, n = self._check(call(graph, n), "cuGraphGetEdges")
+        sources, targets, data, n = check(call(graph, n), "cuGraphGetEdges")
         packed = [bytes([d.from_port, d.to_port, int(d.type)]).ljust(8, b"\0") for d in data[:n]]
         return [
             (int(sources[i]), int(targets[i]), packed[i] if any(packed[i]) else None)
             for i in range(n)
         ]
 
-    def kernel(self, handle: int, describe: Describe) -> KernelNode:
+    def kernel(self, handle: int, functions: Functions) -> KernelNode:
         """Read a kernel node; its parameters are copied."""
-        p = self._check(cu.cuGraphKernelNodeGetParams(handle), "cuGraphKernelNodeGetParams")
+        p = check(cu.cuGraphKernelNodeGetParams(handle), "cuGraphKernelNodeGetParams")
         kind = "func" if int(p.func) else "kern"
         function = int(p.func) or int(p.kern)
-        name, layout = describe(kind, function)
+        name, layout = functions[kind, function]
         return KernelNode(
             handle=handle,
             name=name,
@@ -127,13 +115,9 @@ class NodeCalls:
 
     def add_kernel(self, graph: int, params: KernelNodeParams, like: int | None) -> int:
         """Add a kernel node, with the attributes of the node ``like`` if that is not None."""
-        node = self._check(
-            cu.cuGraphAddKernelNode(graph, None, 0, params.struct), "cuGraphAddKernelNode"
-        )
+        node = check(cu.cuGraphAddKernelNode(graph, None, 0, params.struct), "cuGraphAddKernelNode")
         if like is not None:
-            self._check(
-                cu.cuGraphKernelNodeCopyAttributes(node, like), "cuGraphKernelNodeCopyAttributes"
-            )
+            check(cu.cuGraphKernelNodeCopyAttributes(node, like), "cuGraphKernelNodeCopyAttributes")
         return int(node)
 
     def add_dependencies(self, graph: int, edges: list[tuple[int, int, bytes | None]]) -> None:
@@ -142,13 +126,13 @@ class NodeCalls:
         sources, targets, packed = (list(column) for column in zip(*edges, strict=True))
         nodes = [[cu.CUgraphNode(h) for h in handles] for handles in (sources, targets)]
         data = [_edge_data(item) for item in packed]
-        self._check(call(graph, *nodes, data, len(edges)), "cuGraphAddDependencies")
+        check(call(graph, *nodes, data, len(edges)), "cuGraphAddDependencies")
 
     def make_device_updatable(self, node: int) -> int:
         """Set the attribute of that name; return the device node handle."""
         value = cu.CUkernelNodeAttrValue()
         value.deviceUpdatableKernelNode.deviceUpdatable = 1
-        self._check(
+        check(
             cu.cuGraphKernelNodeSetAttribute(node, _DEVICE_UPDATABLE, value),
             "cuGraphKernelNodeSetAttribute",
         )
@@ -156,7 +140,7 @@ class NodeCalls:
         return int(value.deviceUpdatableKernelNode.devNode) or self._device_node(node)
 
     def _device_node(self, node: int) -> int:
-        value = self._check(
+        value = check(
             cu.cuGraphKernelNodeGetAttribute(node, _DEVICE_UPDATABLE),
             "cuGraphKernelNodeGetAttribute",
         )
@@ -164,7 +148,7 @@ class NodeCalls:
 
     def set_params(self, graph_exec: int, node: int, params: KernelNodeParams) -> None:
         """Give a node of a graph exec other parameters."""
-        self._check(
+        check(
             cu.cuGraphExecKernelNodeSetParams(graph_exec, node, params.struct),
             "cuGraphExecKernelNodeSetParams",
         )

@@ -13,8 +13,8 @@ from graphjit._driver.interface import KernelLaunch
 
 compiled_form = pytest.importorskip("graphjit._driver.cuda_nodes_cython")
 
-PLAIN = cuda_nodes_python.NodeCalls(cuda._get_address, cuda._fail)
-COMPILED = compiled_form.NodeCalls(cuda._get_address, cuda._fail)
+PLAIN = cuda_nodes_python.NodeCalls()
+COMPILED = compiled_form.NodeCalls()
 FORMS = pytest.mark.parametrize("calls", [PLAIN, COMPILED], ids=["plain", "compiled"])
 
 
