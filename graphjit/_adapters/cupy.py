@@ -33,6 +33,7 @@ from graphjit._adapters.cupy_random import recorded
 from graphjit._adapters.cupy_sparse import register_sparse
 from graphjit._adapters.cupy_streams import CapturedStreams, CaptureStream
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
+from graphjit._adapters.live_objects import live_objects
 from graphjit._driver.cuda import CudaDriver, cuda_driver, has_drivers
 from graphjit._hit import pause_hits
 from graphjit._nodes import KernelNode
@@ -145,7 +146,7 @@ class CupyAdapter:
     def capturing(self, hooks: CaptureHooks, mode: str) -> Iterator[Callable[[], Any]]:
         driver = self.driver()
         stream = CaptureStream(non_blocking=True)
-        _release_staging_buffers()
+        _release_staging_buffers(driver)
         ended: list[Any] = []
         with (
             stream,
@@ -183,7 +184,7 @@ class CupyAdapter:
         """Keep cuFFT's plans: a plan takes its kernels along when it leaves CuPy's cache."""
         if not any(name.startswith(("cupy.fft", "cupyx.scipy.fft")) for name in modules):
             return []
-        return [obj for obj in gc.get_objects() if type(obj).__module__ == "cupy.cuda.cufft"]
+        return _cufft_plans()
 
     def adjust(self, error: BaseException, hooks: CaptureHooks) -> bool:
         return adjust(error, hooks.hints)
@@ -206,19 +207,17 @@ class CupyAdapter:
     def memory_owners(self, ptrs: Iterable[int]) -> dict[int, tuple[Any, str, bool]]:
         owners: dict[int, tuple[Any, str, bool]] = {}
         wanted = list(ptrs)
-        for obj in gc.get_objects():
+        for obj in [*live_objects(cupy.ndarray), *_cufft_plans()]:
             if isinstance(obj, cupy.ndarray):
                 spec = self.spec(obj)
                 begin, end = obj.data.ptr + spec.low, obj.data.ptr + spec.high
                 found = (obj, f"an array {obj.dtype} {obj.shape}", True)
-            elif type(obj).__module__ == "cupy.cuda.cufft":  # loaded lazily: not imported here
+            else:
                 area = getattr(obj, "work_area", None)
                 if not isinstance(area, cupy.cuda.MemoryPointer) or area.mem.size == 0:
                     continue
                 begin, end = area.ptr, area.ptr + area.mem.size
                 found = (obj, "the work area of a cuFFT plan", False)
-            else:
-                continue
             for ptr in wanted:
                 if begin <= ptr < end and not owners.get(ptr, (0, 0, False))[2]:
                     owners[ptr] = found
@@ -227,9 +226,8 @@ class CupyAdapter:
     def holders(self, ptr: int) -> str:
         arrays = [
             obj
-            for obj in gc.get_objects()
-            if isinstance(obj, cupy.ndarray)
-            and obj.data.mem.ptr <= ptr < obj.data.mem.ptr + max(obj.data.mem.size, 1)
+            for obj in live_objects(cupy.ndarray)
+            if obj.data.mem.ptr <= ptr < obj.data.mem.ptr + max(obj.data.mem.size, 1)
         ]
         names = {name for array in arrays for name in _names_of(array, arrays)}
         return " or ".join(sorted(names)[:3]) or "a library's cache"
@@ -249,13 +247,17 @@ class CupyAdapter:
         dst[...] = src
 
 
-def _release_staging_buffers() -> None:
+def _release_staging_buffers(driver: CudaDriver) -> None:
     """Let CuPy forget host copies in flight: it would query their events during the capture."""
-    try:
-        runtime.deviceSynchronize()
-    except runtime.CUDARuntimeError:
-        return  # another thread captures in global mode; the capture may still succeed
+    driver.wait_for_device()
     cupy.cuda.alloc_pinned_memory(1)
+
+
+def _cufft_plans() -> list[Any]:
+    """Return the plans of cuFFT, whose module is loaded lazily."""
+    module = sys.modules.get("cupy.cuda.cufft")
+    kinds = [module.Plan1d, module.PlanNd] if module else []
+    return [plan for kind in kinds for plan in live_objects(kind)]
 
 
 def _array(spec: ArraySpec, pointer: Any) -> Any:

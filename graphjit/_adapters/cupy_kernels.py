@@ -9,11 +9,11 @@ Source: CuPy 14, cupy/_core/_kernel.pyx; parameters are inputs, outputs, and an 
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 
 import cupy
 
+from graphjit._adapters.live_objects import live_objects
 from graphjit._nodes import KernelNode
 
 
@@ -26,9 +26,8 @@ def read_only_params(nodes: Sequence[KernelNode]) -> list[int]:
 def _inputs_by_function() -> dict[int, int]:
     """Return the number of inputs of every function that is compiled, by its CUfunction."""
     found: dict[int, int] = {}
-    for maker in gc.get_objects():
-        if isinstance(maker, cupy.ufunc):
-            for key, function in getattr(maker, "_kernel_memo", {}).items():
-                *_, has_where = key
-                found[int(function.ptr)] = maker.nin + (has_where is True)
+    for maker in live_objects(cupy.ufunc):
+        for key, function in getattr(maker, "_kernel_memo", {}).items():
+            *_, has_where = key
+            found[int(function.ptr)] = maker.nin + (has_where is True)
     return found

@@ -13,6 +13,7 @@ from typing import Any
 
 from graphjit._adapters import simulated_device as device
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
+from graphjit._adapters.live_objects import live_objects
 from graphjit._adapters.simulated_array import Array
 from graphjit._driver.simulated import SimulatedDriver
 from graphjit._driver.simulated_memory import extent
@@ -139,7 +140,7 @@ def _array(spec: ArraySpec, block: device.Block, byte_offset: int) -> Any:
 
 
 def _live_arrays() -> list[Any]:
-    return [obj for obj in gc.get_objects() if isinstance(obj, Array)]
+    return live_objects(Array)
 
 
 def _names_of(array: Any, ignored: list[Any]) -> Iterator[str]:

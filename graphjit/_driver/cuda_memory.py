@@ -98,13 +98,20 @@ class CudaMemory:
         """Take the page away again, once nothing on the device can be using it.
 
         Work that a library put on a stream of its own, outside of the capture, may still run;
-        cuMemUnmap does not wait for it. cuMemFree does, and unlike cuCtxSynchronize it leaves
-        other threads' captures alone.
+        cuMemUnmap does not wait for it.
         """
-        with contextlib.suppress(DriverError):  # of that work: not this call's to report
-            self.mem_free(self.mem_alloc(1))
+        self.wait_for_device()
         with self.relaxed():
             check(cu.cuMemUnmap(ptr, nbytes), "cuMemUnmap")
+
+    def wait_for_device(self) -> None:
+        """Wait for all work of the device; its errors are not this call's to report.
+
+        cuMemFree waits, and leaves captures of other threads alone, which cuCtxSynchronize
+        invalidates.
+        """
+        with contextlib.suppress(DriverError):
+            self.mem_free(self.mem_alloc(1))
 
     def _stand_in_page(self, nbytes: int) -> Any:
         if self._page is None:
