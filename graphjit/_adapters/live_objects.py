@@ -1,22 +1,28 @@
-"""The objects of a type that are alive.
-
-Input: a type. Output: its objects, as far as the garbage collector knows them.
+"""The objects of a type that are alive, as far as the garbage collector knows them.
 
 The collector's list also holds tuples that other threads are still filling, and Python refuses
-to finish a tuple that somebody else holds (SystemError). So the list lives within one call
-of functions in C, between whose steps no other thread can go on.
+to finish a tuple that somebody else holds: their ``tuple(...)`` raises SystemError. The compiled
+form lets no other thread go on while it holds the list; the plain one cannot promise that.
+Input: a type. Output: its objects.
 """
 
 from __future__ import annotations
 
 import gc
-from functools import partial
-from itertools import chain, islice
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 
-def live_objects(kind: type) -> list[Any]:
+def live_objects_python(kind: type) -> list[Any]:
     """Return the objects of a type and of types derived from it."""
-    is_one = partial(type.__instancecheck__, kind)
-    # `gc.get_objects` is called by `islice` when `list` asks for the first object.
-    return list(filter(is_one, chain.from_iterable(islice(iter(gc.get_objects, None), 1))))
+    return [obj for obj in gc.get_objects() if issubclass(type(obj), kind)]
+
+
+live_objects = live_objects_python
+if not TYPE_CHECKING and os.environ.get("GRAPHJIT_PURE_PYTHON", "") in ("", "0"):
+    try:
+        from graphjit._adapters.live_objects_cython import live_objects
+    except ImportError:
+        pass  # the extension is optional: no C compiler at install time
+
+__all__ = ["live_objects", "live_objects_python"]
