@@ -4,14 +4,13 @@ import concurrent.futures
 import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import pool_functions
 from helpers.flow_checks import normal
+from helpers.processes import run_python
 
 from graphjit.testing import simulated as xp
 
@@ -59,15 +58,7 @@ def test_methods_go_with_their_objects():
 
 def run_script(text):
     """Run a script in a process of its own; return the finished process."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", text],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_python("-W", "error", "-c", text)
 
 
 PRELUDE = """

@@ -1,13 +1,10 @@
 """Capture blocks: code captured where it stands, launched on other arrays."""
 
-import os
-import subprocess
-import sys
-
 import cupy as cp
 import numpy as np
 import pytest
 from helpers.gpu_checks import check_libraries, normal, poison_free_memory, same_bits
+from helpers.processes import run_python
 
 import graphjit
 
@@ -196,8 +193,6 @@ def test_a_block_when_switched_off():
         "except graphjit.CaptureError as error:\n"
         "    print(error)"
     )
-    environment = {**os.environ, "GRAPHJIT_DISABLE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    done = run_python("-c", code, GRAPHJIT_DISABLE="1")
+    assert done.returncode == 0, done.stderr
     assert "GRAPHJIT_DISABLE" in done.stdout

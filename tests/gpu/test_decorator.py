@@ -3,14 +3,12 @@
 import functools
 import gc
 import inspect
-import os
-import subprocess
-import sys
 
 import cupy as cp
 import numpy as np
 import pytest
 from helpers.gpu_checks import agrees, hits, n_entries, normal, same_bits
+from helpers.processes import run_python
 from rich.console import Console
 
 import graphjit
@@ -244,10 +242,8 @@ def test_the_off_switch():
         "assert [float(fn(cp.ones(1) * k)[0]) for k in range(3)] == [1, 2, 3]\n"
         "print(fn.cache_info()[:4])"
     )
-    environment = {**os.environ, "GRAPHJIT_DISABLE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    done = run_python("-c", code, GRAPHJIT_DISABLE="1")
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "(0, 0, 128, 0)"
 
 

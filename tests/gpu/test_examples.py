@@ -1,13 +1,8 @@
 """Every example runs to its end on a GPU: each one ends with its own assertions."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from helpers.processes import ROOT, run_python
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
@@ -28,14 +23,7 @@ def test_there_are_examples():
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example(path):
     """The example ends without an error or a warning, and compares itself with eager."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-    )
+    done = run_python("-W", "error", str(path), timeout=300)
     assert done.returncode == 0, done.stderr
     assert "times as fast" in done.stdout
     if path.stem == "quick_start":

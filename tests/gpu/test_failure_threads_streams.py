@@ -3,12 +3,8 @@
 import collections
 import gc
 import itertools
-import os
-import subprocess
-import sys
 import threading
 import warnings
-from pathlib import Path
 
 import cupy as cp
 import numpy as np
@@ -23,6 +19,7 @@ from helpers.gpu_checks import (
     normal,
     same_bits,
 )
+from helpers.processes import run_python
 
 import graphjit
 from graphjit import graphed
@@ -579,17 +576,7 @@ def test_library_work_that_leaves_the_capture():
     """Work that is queued on a stream outside the capture is not lost: right, or refused. In a
     process of its own, since the work may hit addresses that hold nothing.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", _LEAVING],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]),
-        },
-    )
+    done = run_python("-c", _LEAVING)
     assert done.returncode == 0, done.stderr
 
 

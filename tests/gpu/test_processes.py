@@ -1,13 +1,8 @@
 """Forks and pools on a real GPU."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from helpers.processes import run_python
 
-ROOT = Path(__file__).parents[2]
 PRELUDE = """
 import os, sys, threading
 import cupy as cp
@@ -22,24 +17,10 @@ fn(x), fn(x)
 """
 
 
-def run_script(text):
-    """Run a script in a process of its own; return the finished process."""
-    return subprocess.run(
-        [sys.executable, "-c", text],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-
-
 def test_a_forked_process_is_told():
     """The child gets an error that says what to do, at once; the parent goes on."""
-    done = run_script(
+    done = run_python(
+        "-c",
         PRELUDE
         + """
 pid = os.fork()
@@ -52,7 +33,7 @@ if not pid:
     os._exit(1)
 assert os.waitpid(pid, 0)[1] == 0
 print(fn(x).get().tolist(), fn.cache_info().hits)
-"""
+""",
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "this process was forked from one that ha\n[1.0, 3.0, 5.0, 7.0] 2\n"
@@ -71,5 +52,5 @@ print(fn(x).get().tolist(), fn.cache_info().hits)
 )
 def test_the_interpreter_ends_in_silence(end):
     """Whatever holds graphs when the interpreter goes: no error, no output, exit code 0."""
-    done = run_script(PRELUDE + end)
+    done = run_python("-c", PRELUDE + end)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

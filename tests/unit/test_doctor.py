@@ -1,10 +1,10 @@
 """``python -m graphjit doctor`` says what is there, what is missing, and how to get it."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers.processes import run_python
 
 import graphjit
 from graphjit import __main__ as command
@@ -53,13 +53,7 @@ def test_unknown_commands_are_refused(capsys):
 
 def test_as_a_module():
     """``python -m graphjit doctor`` runs, with a GPU or without."""
-    done = subprocess.run(
-        [sys.executable, "-m", "graphjit", "doctor"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-m", "graphjit", "doctor")
     assert done.returncode in (0, 1)
     assert "graphjit doctor" in done.stdout
     assert done.stderr == ""

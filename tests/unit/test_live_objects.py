@@ -1,9 +1,9 @@
 """Objects are found by their type, without getting in the way of other threads."""
 
-import subprocess
 import sys
 
 import pytest
+from helpers.processes import run_python
 
 from graphjit._adapters.live_objects import live_objects, live_objects_python
 
@@ -64,7 +64,5 @@ print(len(failures))
 @pytest.mark.skipif(live_objects is live_objects_python, reason="the compiled form is not built")
 def test_tuples_that_another_thread_fills():
     """A tuple that grows while objects are looked for is finished all the same."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60
-    )
+    done = run_python("-c", SCRIPT)
     assert (done.stdout, done.stderr) == ("0\n", "")

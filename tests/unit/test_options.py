@@ -1,11 +1,9 @@
 """The options of the decorator, and the switches of the environment."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from helpers.processes import run_python
 
 from graphjit._options import Options, is_disabled
 
@@ -38,15 +36,7 @@ print(next(runs), fn.cache_info().hits, _hit.IS_COMPILED)
 
 def run_program(**environment) -> list[str]:
     """Run the program above in a fresh interpreter; return the lines that it prints."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("GRAPHJIT_")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM],
-        cwd=ROOT,
-        env=clean | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-W", "error", "-c", PROGRAM, **environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout.splitlines()
