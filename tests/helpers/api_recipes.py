@@ -48,7 +48,7 @@ RECIPES: dict[str, str] = {
     blackman 8
     broadcast_arrays f(3), f(2, 1)
     broadcast_to f(3), (2, 3)
-    choose i(5, high=2), [f(5), f(5)]
+    choose i(5, high=2), f(2, 5)
     clip f(6), -0.5, 0.5
     compress [True, False, True], f(3, 4), 0
     column_stack [f(3), f(3)]
@@ -126,7 +126,7 @@ RECIPES: dict[str, str] = {
     resize f(3, 4), (2, 5)
     roll f(4, 5), 2
     rollaxis f(2, 3, 4), 2
-    roots f(4)
+    roots f(4) | p(2)
     searchsorted s(6), f(4)
     select [b(6), b(6)], [f(6), f(6)]
     split f(6), 3
@@ -191,7 +191,7 @@ RECIPES: dict[str, str] = {
     binomial 10, 0.3, 5
     chisquare 3.0, 5
     choice 8, 4
-    dirichlet [1.0, 2.0, 3.0], 4
+    dirichlet p(3), 4 | p(3)
     exponential 2.0, 5
     f 3.0, 4.0, 5
     gamma 2.0, 1.0, 5
@@ -247,7 +247,7 @@ RECIPES: dict[str, str] = {
     **_table(
         "cupyx.scipy.ndimage",
         """
-    affine_transform f(6, 6), np.array([[0.9, 0.1], [0.0, 1.1]])
+    affine_transform f(6, 6), u(2, 2) | f(6, 6), u(2)
     binary_fill_holes b(6, 6)
     binary_hit_or_miss b(6, 6)
     binary_propagation b(6, 6)
@@ -352,7 +352,7 @@ RECIPES: dict[str, str] = {
     findfreqs p(2), p(3), 5
     firls 5, [0, 0.3, 0.4, 1], [1, 1, 0, 0]
     firwin 5, 0.3
-    firwin2 9, [0.0, 0.5, 1.0], [1.0, 1.0, 0.0]
+    firwin2 9, xp.asarray([0.0, 0.5, 1.0]), xp.asarray([1.0, 1.0, 0.0])
     freqresp ([1.0], [1.0, 2.0, 1.0]), n=5
     freqs p(2), p(3), p(5)
     freqs_zpk c(2), c(3), 1.0, p(5)
@@ -521,7 +521,6 @@ RECIPES: dict[str, str] = {
     svds csr_spd(8), k=2
     """,
     ),
-    **_table("cupyx.scipy.sparse.csgraph", "connected_components csr(5)"),
     **_table(
         "cupyx.scipy.special",
         """
@@ -529,7 +528,7 @@ RECIPES: dict[str, str] = {
     ellipj f(6), u(6)
     lpmv 1, i(6), u(6)
     multigammaln p(6), 1
-    polygamma 1, p(6)
+    polygamma i(6, high=3), p(6)
     sph_harm i(6, high=2), i(6), f(6), f(6)
     sph_harm_y i(6), i(6, high=2), f(6), f(6)
     spherical_yn i(6), p(6)
@@ -592,18 +591,9 @@ RECIPES: dict[str, str] = {
     krogh_interpolate s(5), f(5), u(6)
     make_interp_spline s(8), f(8)
     make_lsq_spline np.arange(9.0), f(9), np.array([0.0] * 4 + [4.0] + [8.0] * 4) | s(9), f(9), knots
-    splantider spline
-    splder spline
-    """,
-    ),
-    **_table("cupyx.scipy.spatial", "distance_matrix f(4, 3), f(5, 3)"),
-    **_table(
-        "cupyx.scipy.spatial.distance",
-        """
-    cdist f(4, 3), f(5, 3)
-    distance_matrix f(4, 3), f(5, 3)
-    minkowski f(6), f(6), 3
-    pdist f(4, 3)
+    pchip_interpolate s(8), f(8), u(6)
+    splantider (knots, f(9), 3)
+    splder (knots, f(9), 3)
     """,
     ),
 }
@@ -618,7 +608,7 @@ _METHODS = """
     argpartition f(9), 3
     argsort f(4, 5)
     astype f(4, 5), 'f4'
-    choose i(5, high=2), [f(5), f(5)]
+    choose i(5, high=2), f(2, 5)
     clip f(6), -0.5, 0.5
     compress f(3, 4), [True, False, True], 0
     conj c(6)
@@ -665,7 +655,7 @@ _METHODS = """
     __divmod__ f(6), p(6)
     __pow__ p(6), f(6)
     __bool__ f(1)
-    __float__ f(1)
+    __float__ f()
 """
 for _line in _METHODS.strip().splitlines():
     _name, _, _arguments = _line.strip().partition(" ")
@@ -675,7 +665,7 @@ _GENERATOR = """
     beta 2.0, 3.0, 5
     binomial 10, 0.3, 5
     chisquare 3.0, 5
-    dirichlet [1.0, 2.0, 3.0], 4
+    dirichlet p(3), 4 | p(3)
     exponential 2.0, 5
     f 3.0, 4.0, 5
     gamma 2.0, 1.0, 5
@@ -762,6 +752,17 @@ _REASONS = {
         cupyx.scipy.sparse.isspmatrix_coo cupyx.scipy.sparse.isspmatrix_dia
         cupyx.scipy.sparse.safely_cast_index_arrays
         cupyx.scipy.spatial.distance.check_soft_dependencies""",
+    "needs cuVS or pylibcugraph": """
+        cupyx.scipy.sparse.csgraph.connected_components cupyx.scipy.spatial.distance_matrix
+        cupyx.scipy.spatial.distance.canberra cupyx.scipy.spatial.distance.cdist
+        cupyx.scipy.spatial.distance.chebyshev cupyx.scipy.spatial.distance.cityblock
+        cupyx.scipy.spatial.distance.correlation cupyx.scipy.spatial.distance.cosine
+        cupyx.scipy.spatial.distance.distance_matrix cupyx.scipy.spatial.distance.euclidean
+        cupyx.scipy.spatial.distance.hamming cupyx.scipy.spatial.distance.hellinger
+        cupyx.scipy.spatial.distance.jensenshannon
+        cupyx.scipy.spatial.distance.kl_divergence cupyx.scipy.spatial.distance.minkowski
+        cupyx.scipy.spatial.distance.pdist cupyx.scipy.spatial.distance.russellrao
+        cupyx.scipy.spatial.distance.sqeuclidean""",
     "is about the library itself": """
         cupy.clear_memo cupy.memoize cupy.fuse cupy.get_array_module
         cupy.get_default_memory_pool cupy.get_default_pinned_memory_pool cupy.is_available
@@ -771,6 +772,7 @@ _REASONS = {
     "returns host memory": """
         cupyx.empty_like_pinned cupyx.empty_pinned cupyx.zeros_like_pinned
         cupyx.zeros_pinned cupy.random.bytes""",
+    "takes a capsule of DLPack": "cupy.fromDlpack",
     "returns memory whose contents are not defined": "cupy.empty cupy.empty_like",
 }
 NOT_APPLICABLE: dict[str, str] = {
