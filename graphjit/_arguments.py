@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -21,8 +21,9 @@ from graphjit._adapters.interface import Adapter, ArraySpec
 from graphjit._aliasing import alias_pattern
 from graphjit._binding import count_positional, make_binder
 from graphjit._containers import flatten, unflatten
+from graphjit._named import Dynamic, NamedArguments, Static
 from graphjit._regions import alignment_class
-from graphjit._scalars import NUMPY_SCALARS, SCALARS
+from graphjit._scalars import NUMPY_SCALARS, SCALARS, AnyValue
 from graphjit._signature import (
     IdentityKey,
     Signature,
@@ -51,9 +52,23 @@ class Call:
     array_ptrs: list[int]
     array_index: list[int]
     """Index into ``leaves`` of each array."""
+    scalar_index: tuple[int, ...] = ()
+    """Index into ``leaves`` of each dynamic scalar."""
     static_index: frozenset[int] = frozenset()
     """Index into ``leaves`` of each argument that is keyed by its content."""
     paths: list[str] | None = None
+
+    @property
+    def scalars(self) -> list[Any]:
+        """The dynamic scalars."""
+        return [self.leaves[i] for i in self.scalar_index]
+
+    def with_scalars(self, scalars: Sequence[Any]) -> Call:
+        """Return the call with other dynamic scalars."""
+        leaves = list(self.leaves)
+        for index, scalar in zip(self.scalar_index, scalars, strict=True):
+            leaves[index] = scalar
+        return replace(self, leaves=leaves)
 
     def rebuild(self, arrays: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with other arrays in the places of the arrays."""
@@ -67,9 +82,10 @@ class Call:
 class ArgumentReader:
     """Reads the calls of one function; made once, when the function is decorated."""
 
-    def __init__(self, fn: Callable[..., Any], static: tuple[str, ...]) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], static: tuple[str, ...], dynamic: tuple[str, ...] = ()
+    ) -> None:
         self._fn = fn
-        self._static = frozenset(static)
         try:
             self._signature: inspect.Signature | None = inspect.signature(fn)
         except (TypeError, ValueError):
@@ -78,7 +94,7 @@ class ArgumentReader:
         self.n_positional = count_positional(self._signature)
         self.bind = make_binder(fn, self._signature)
         """Gives keyword, positional and default arguments one form; None if nothing is known."""
-        self._check_static_names()
+        self._named = NamedArguments(fn, self._signature, static, dynamic)
 
     def _positional_names(self) -> list[str]:
         """Return the names of what is passed by position, ``"*name"`` last."""
@@ -87,19 +103,11 @@ class ArgumentReader:
         keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
         return ["*" * (p.kind is star) + p.name for p in parameters if p.kind not in keyword]
 
-    def _check_static_names(self) -> None:
-        known = set(self._signature.parameters) if self._signature else set()
-        if unknown := self._static - known:
-            raise TypeError(
-                f"@graphed(static=...) names {sorted(unknown)}, but "
-                f"{getattr(self._fn, '__qualname__', self._fn)} has the parameters {sorted(known)}"
-            )
-
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Take a call apart. The common case is decided without optree or binding."""
         if self.bind is not None and (kwargs or len(args) != self.n_positional):
             args, kwargs = self.bind(*args, **kwargs)
-        if not kwargs and not self._static:
+        if not kwargs and not self._named:
             call = self._read_plain(args)
             if call is not None:
                 return call
@@ -108,7 +116,7 @@ class ArgumentReader:
     def is_plain(self, call: Call) -> bool:
         """Say whether the compiled hit can read calls like this one."""
         return (
-            not self._static
+            not self._named
             and self.classes(call) <= _CONTAINERS
             and all(_is_plain(leaf, call.adapter.array_types) for leaf in call.leaves)
         )
@@ -149,7 +157,8 @@ class ArgumentReader:
         )
 
     def _read_any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        args, kwargs = self._box_static(args, kwargs)
+        if self._named:
+            args, kwargs = self._named.boxed(args, kwargs, self._positional)
         leaves, tree = flatten((args, kwargs), registry.is_array)
         adapter = registry.find(leaves)
         call = Call(adapter, None, leaves, tree, [], [], [])
@@ -167,10 +176,14 @@ class ArgumentReader:
                     f"{self._path(call, i)} is an array of another library than the other "
                     f"arguments; one call works on the arrays of one library"
                 )
-            elif isinstance(value, _Static):
+            elif isinstance(value, Static):
                 key.append(value.key)
                 leaves[i] = value.value
                 call.static_index |= {i}
+            elif isinstance(value, Dynamic):
+                key.append(value.key)
+                leaves[i] = value.value
+                call.scalar_index += (i,)
             else:
                 key.append(self._leaf_key(call, i, value))
         plain = not kwargs and tree == _plain_tree(len(leaves))
@@ -184,19 +197,6 @@ class ArgumentReader:
             return static_key(value, "")
         except SignatureError:
             return static_key(value, self._path(call, i))  # the path is costly: only for errors
-
-    def _box_static(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if not self._static or self._signature is None:
-            return args, kwargs
-        names = [name.lstrip("*") for name in self._positional]
-        names += names[-1:] * (len(args) - len(names))
-        boxed = tuple(
-            _Static(v, name) if name in self._static else v
-            for v, name in zip(args, names, strict=False)
-        )
-        return boxed, {k: _Static(v, k) if k in self._static else v for k, v in kwargs.items()}
 
     def _path(self, call: Call, i: int) -> str:
         return self.paths(call)[i]
@@ -232,25 +232,18 @@ class ArgumentReader:
             for i, s, ptr in zip(call.array_index, specs, call.array_ptrs, strict=True)
         }
         in_arrays = set(call.array_index)
-        static = {
+        static: dict[str, Any] = {
             paths[i]: static_key(leaf, paths[i], by_content=True)
             for i, leaf in enumerate(call.leaves)
             if i not in in_arrays
         }
+        static |= {paths[i]: AnyValue(type(call.leaves[i])) for i in call.scalar_index}
         names = [paths[i] for i in call.array_index]
         aliasing = {
             names[i]: f"{names[leader]} + {offset} bytes"
             for i, leader, offset in alias_pattern(call.array_ptrs, specs)
         }
         return Signature(arrays, static, str(call.tree), aliasing, {})
-
-
-class _Static:
-    """An argument named in ``static``: one leaf, whatever it holds."""
-
-    def __init__(self, value: Any, path: str) -> None:
-        self.value = value
-        self.key = static_key(value, path, by_content=True)
 
 
 _opaque: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()

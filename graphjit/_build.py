@@ -9,8 +9,10 @@ function changed in what it reaches is put back.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from graphjit._arguments import Call
@@ -30,6 +32,7 @@ from graphjit._externals import find_externals
 from graphjit._instantiate import instantiate
 from graphjit._nodes import CapturedGraph
 from graphjit._outputs import OutputPlan, plan_outputs
+from graphjit._probing import Analysed, CaptureAgain, find_scalars
 from graphjit._regions import ALIGNMENT
 from graphjit._relocation import RelocationPlan, find_relocations
 from graphjit._replace import merge_fills, replace_copies_and_fills
@@ -81,19 +84,24 @@ def build_entry(
         raise CaptureError(f"{name} cannot be captured: {path} changes while nobody calls it")
     snapshot = watch.snapshot(call.leaves)
     hints: dict[str, Any] = {}
-    while True:
-        try:
-            setup = Setup(call, implicit, new_capture(call.adapter, name, hints))
-            captured = _capture_function(fn, setup, options)
-            if changed := snapshot.changes():
-                captured.close()
-                raise CaptureError(_CHANGES.format(function=name, path=changed[0]))
-            return finish(captured, setup, signature, watch, options)
-        except CaptureRetryError:
-            snapshot.restore()
-        except BaseException:
-            snapshot.restore()
-            raise
+
+    def capture(scalars: Sequence[Any]) -> tuple[Captured, Setup]:
+        while True:
+            with suppress(CaptureRetryError):
+                try:
+                    capture = new_capture(call.adapter, name, hints)
+                    setup = Setup(call.with_scalars(scalars), implicit, capture)
+                    captured = _capture_function(fn, setup, options)
+                    if changed := snapshot.changes():
+                        captured.close()
+                        raise CaptureError(_CHANGES.format(function=name, path=changed[0]))
+                except BaseException:
+                    snapshot.restore()
+                    raise
+                return captured, setup
+
+    captured, setup = capture(call.scalars)
+    return finish(captured, setup, signature, watch, options, capture)
 
 
 def _capture_function(fn: Callable[..., Any], setup: Setup, options: EntryOptions) -> Captured:
@@ -108,11 +116,16 @@ def _capture_function(fn: Callable[..., Any], setup: Setup, options: EntryOption
 
 
 def finish(
-    captured: Captured, setup: Setup, signature: Signature, watch: Watch, options: EntryOptions
+    captured: Captured,
+    setup: Setup,
+    signature: Signature,
+    watch: Watch,
+    options: EntryOptions,
+    capture_again: CaptureAgain | None = None,
 ) -> CacheEntry:
-    """Turn a finished capture into an entry."""
+    """Turn a finished capture into an entry; ``capture_again`` is for dynamic scalars."""
     try:
-        return _finish(captured, setup, signature, watch, options)
+        return _finish(captured, setup, signature, watch, options, capture_again)
     except BaseException:
         setup.capture.free_constants()
         raise
@@ -121,17 +134,28 @@ def finish(
 
 
 def _finish(
-    captured: Captured, setup: Setup, signature: Signature, watch: Watch, options: EntryOptions
+    captured: Captured,
+    setup: Setup,
+    signature: Signature,
+    watch: Watch,
+    options: EntryOptions,
+    capture_again: CaptureAgain | None,
 ) -> CacheEntry:
     capture, adapter = setup.capture, setup.capture.adapter
     outputs = _outputs_of(captured, setup, options)
     graph, plan, slots = _analyse(captured, setup, outputs, options)
+    if setup.call.scalar_index and capture_again is not None:
+        analyse = partial(_analysed, options)
+        words = find_scalars(setup, (graph, plan, outputs), capture_again, analyse)
+        plan = plan.with_scalars(words, slots.n_slots)
+    scalars = list({word.slot: word for word in plan.scalars}.values())
     externals = find_externals(capture, plan, graph, allow_arrays=options.is_block)
     memory_nbytes, scratch_offset = _blocks_of_a_call(outputs, slots.scratch_nbytes)
     is_static = options.outputs == "static"
     static_memory = [adapter.allocate(n) for n in memory_nbytes] if is_static else None
     captured_at = time.perf_counter()
-    executable = instantiate(capture.driver, graph, plan, slots.n_slots, options.patch)
+    n_slots = slots.n_slots + len(scalars)
+    executable = instantiate(capture.driver, graph, plan, n_slots, options.patch)
     return CacheEntry(
         signature=signature,
         adapter=adapter,
@@ -142,6 +166,7 @@ def _finish(
         leaders=setup.leaders,
         draws=capture.draws,
         outputs=outputs,
+        scalars=scalars,
         scratch_nbytes=slots.scratch_nbytes,
         memory_nbytes=memory_nbytes,
         scratch_offset=scratch_offset,
@@ -157,6 +182,12 @@ def _finish(
         static_memory=static_memory,
         can_be_native=_can_be_native(setup, options, outputs),
     )
+
+
+def _analysed(options: EntryOptions, captured: Captured, setup: Setup) -> Analysed:
+    outputs = _outputs_of(captured, setup, options)
+    graph, plan, _ = _analyse(captured, setup, outputs, options)
+    return graph, plan, outputs
 
 
 def _analyse(
@@ -190,7 +221,7 @@ def _with_true_dependencies(
 
 def _can_be_native(setup: Setup, options: EntryOptions, outputs: OutputPlan) -> bool:
     """Say whether the compiled hit has what the calls of an entry need."""
-    if setup.aliasing or setup.capture.draws or options.is_block:
+    if setup.aliasing or setup.capture.draws or setup.call.scalar_index or options.is_block:
         return False
     return options.outputs != "static" or outputs.is_fresh
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphjit._adapters.interface import Adapter, ArraySpec, HostGenerator
-from graphjit._arguments import Call
 from graphjit._draws import Draws
 from graphjit._driver.interface import Driver
 from graphjit._nodes import CapturedGraph, UnsupportedNode
@@ -30,7 +29,6 @@ from graphjit.errors import (
     DriverError,
     GraphjitError,
     HostReadError,
-    SignatureError,
     UnsupportedNodeError,
 )
 
@@ -152,9 +150,14 @@ def is_capturing_here() -> bool:
     return getattr(_active, "capture", None) is not None
 
 
+def current_capture() -> Any:
+    """Return the capture that this thread is inside."""
+    return _active.capture
+
+
 def refuse_new_thread() -> None:
     """Refuse that the captured function starts a thread: it would work on stand-ins."""
-    raise _active.capture.refuse("it starts a thread, whose work is not part of the capture")
+    raise current_capture().refuse("it starts a thread, whose work is not part of the capture")
 
 
 @contextmanager
@@ -180,19 +183,6 @@ def new_capture(adapter: Adapter, function: str, hints: dict[str, Any]) -> Captu
     """Prepare a capture: nothing is reserved or begun before the first region."""
     driver = adapter.driver()
     return Capture(adapter, driver, function, Regions(reserved_range(driver)), hints)
-
-
-def refuse_stand_ins(call: Call) -> None:
-    """Refuse arrays that hold no memory before anything is launched on them."""
-    addresses = reserved_range(call.adapter.driver())
-    for array, ptr in zip(call.arrays, call.array_ptrs, strict=True):
-        if addresses.holds(ptr):
-            spec = call.adapter.spec(array)
-            raise SignatureError(
-                f"an argument {spec.dtype} {spec.shape} is a stand-in array of a capture, which "
-                f"holds no memory: it escaped from a function, or from a capture block, while "
-                f"that was captured. Pass what the function or the block returned instead."
-            )
 
 
 def make_stand_ins(

@@ -21,6 +21,7 @@ from graphjit._externals import External
 from graphjit._hit import MISS, HitCounts, HitPlan
 from graphjit._outputs import OutputPlan
 from graphjit._relocation import RelocationPlan
+from graphjit._scalars import ScalarWord, encode_all
 from graphjit._signature import Signature
 from graphjit._watch import Watch
 
@@ -41,6 +42,8 @@ class CacheEntry:
     """The array whose address fills each of the first slots."""
     draws: Draws
     outputs: OutputPlan
+    scalars: list[ScalarWord]
+    """One for each slot behind the scratch block's: what fills it."""
     scratch_nbytes: int
     memory_nbytes: list[int]
     """Blocks allocated for each call: one for each output, and what else is needed."""
@@ -70,6 +73,8 @@ class CacheEntry:
     def match(self, call: Call) -> list[Any] | None:
         """Return the arrays of a call, arguments and implicit ones; None if it does not fit."""
         if self.draws and not self.draws.serve():
+            return None
+        if self.scalars and encode_all(self.scalars, call.scalars) is None:
             return None
         arrays = call.arrays
         ptrs = call.array_ptrs
@@ -102,7 +107,7 @@ class CacheEntry:
             if spec.low < spec.high
         )
 
-    def launch(self, arrays: Sequence[Any]) -> Any:
+    def launch(self, arrays: Sequence[Any], scalars: Sequence[Any] = ()) -> Any:
         """Launch the graph on the caller's current stream; return the outputs.
 
         ``MISS`` if the entry has been evicted meanwhile.
@@ -116,6 +121,8 @@ class CacheEntry:
         slots += [memory.ptr for memory in memories]
         if self.scratch_offset >= 0:
             slots.append(memories[0].ptr + self.scratch_offset)
+        if self.scalars:
+            slots += encode_all(self.scalars, scalars) or ()
         draw = self.draws.make if self.draws else None
         if not self.executable.launch(slots, adapter.current_stream(), draw):
             return MISS

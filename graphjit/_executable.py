@@ -27,8 +27,8 @@ class HostPatch:
 
     node: Any
     params: Any
-    words: list[tuple[int, int, int]]
-    """(param_offset, slot, delta)"""
+    words: list[tuple[int, int, int, int]]
+    """(param_offset, slot, delta, bytes to write)"""
 
 
 @dataclass(slots=True)
@@ -91,8 +91,9 @@ class Executable:
         self.counts.set_slots(None)  # half a patch is no state to skip from
         for host in self.host_patches:
             buffer = host.params.buffer
-            for param_offset, slot, delta in host.words:
-                struct.pack_into("<Q", buffer, param_offset, (slots[slot] + delta) & _U64)
+            for param_offset, slot, delta, nbytes in host.words:
+                word = struct.pack("<Q", (slots[slot] + delta) & _U64)[:nbytes]
+                struct.pack_into(f"<{nbytes}s", buffer, param_offset, word)
             self.driver.graph_exec_kernel_node_set_params(self.graph_exec, host.node, host.params)
         for patch in self.device_patches:
             part = slots[patch.first_slot : patch.first_slot + patch.n_slots]
@@ -109,7 +110,7 @@ class Executable:
         """Return the patches as addresses, for ``HitPlan``."""
         native = self.driver.native_params
         found: list[Any] = [
-            (int(h.node), *native(h.params), [(o, s, d & _U64) for o, s, d in h.words], 0, 0, h)
+            (int(h.node), *native(h.params), [(o, s, d & _U64) for o, s, d, _ in h.words], 0, 0, h)
             for h in self.host_patches
         ]
         found += [

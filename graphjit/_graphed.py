@@ -145,6 +145,7 @@ def graphed(fn: Callable[P, R], /) -> Graphed[P, R]: ...
 def graphed(
     *,
     static: Iterable[str] = (),
+    dynamic: Iterable[str] = (),
     max_entries: int | None = 128,
     on_unsupported: Literal["raise", "eager"] = "raise",
     warmup: int = 1,
@@ -158,6 +159,7 @@ def graphed(
     /,
     *,
     static: Iterable[str] = (),
+    dynamic: Iterable[str] = (),
     max_entries: int | None = 128,
     on_unsupported: str = "raise",
     warmup: int = 1,
@@ -179,6 +181,11 @@ def graphed(
     static : iterable of str
         Names of arguments that are keyed by their content: NumPy arrays, lists, dictionaries
         of plain data. Another content is another capture.
+    dynamic : iterable of str
+        Names of arguments whose numbers change from call to call: a step count, a learning rate.
+        They are written into the parameters of the kernels like addresses, and are no part of the
+        signature but by their type. The number itself may reach kernels, and nothing else: what
+        Python computes of it, or decides by it, is refused.
     max_entries : int or None
         Entries kept; the one used longest ago is evicted. None keeps all.
     on_unsupported : {"raise", "eager"}
@@ -208,6 +215,8 @@ def graphed(
         An argument cannot be part of a signature. Nothing was launched.
     CaptureError, AnalysisError
         The function cannot be captured or re-pointed safely.
+    DynamicScalarError
+        A dynamic argument is used for more than a kernel's parameter.
 
     Notes
     -----
@@ -229,6 +238,7 @@ def graphed(
     """
     options = Options(
         tuple([static] if isinstance(static, str) else static),
+        tuple([dynamic] if isinstance(dynamic, str) else dynamic),
         max_entries,
         on_unsupported,
         warmup,

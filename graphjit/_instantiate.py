@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from graphjit._driver.interface import (
     PATCH_MEMORY_WORD,
+    PATCH_SIZE_SHIFT,
     PATCH_SLOT_CLASSES,
     PATCH_TABLE_ENTRY_NBYTES,
     Driver,
@@ -39,7 +40,7 @@ assert _PATCH_ROW.itemsize == PATCH_TABLE_ENTRY_NBYTES
 
 def choose_patch_kind(driver: Driver, plan: RelocationPlan, wanted: str) -> str:
     """Choose the patch by cost; addresses inside constants need the device patch."""
-    if not len(plan.table) and not plan.words:
+    if not plan.touched_nodes and not plan.words:
         return "none"
     missing = driver.missing_for_device_patch()
     if missing and (plan.words or wanted == "device"):
@@ -115,7 +116,9 @@ def _host_patches(
 ) -> list[HostPatch]:
     patches = {i: HostPatch(nodes[i], params[i], []) for i in plan.touched_nodes}
     for r in plan.relocations:
-        patches[r.node].words.append((r.param_offset, r.slot, r.delta))
+        patches[r.node].words.append((r.param_offset, r.slot, r.delta, 8))
+    for word in plan.scalars:
+        patches[word.node].words.append((word.param_offset, word.slot, 0, word.nbytes))
     return list(patches.values())
 
 
@@ -140,7 +143,7 @@ def _add_device_patches(
 
 def _patch_table(driver: Driver, plan: RelocationPlan, nodes: list[Any]) -> npt.NDArray[np.void]:
     """Return the rows of the patch kernel: words of parameters, then words of constants."""
-    table = np.empty(len(plan.table) + len(plan.words), _PATCH_ROW)
+    table = np.empty(len(plan.table) + len(plan.scalars) + len(plan.words), _PATCH_ROW)
     if touched := plan.touched_nodes:
         device_nodes = np.zeros(touched[-1] + 1, np.uint64)
         device_nodes[list(touched)] = [
@@ -150,7 +153,11 @@ def _patch_table(driver: Driver, plan: RelocationPlan, nodes: list[Any]) -> npt.
         words = table[: len(node)]
         words["target"], words["param_offset"] = device_nodes[node], param_offset
         words["slot"], words["delta"] = slot, delta
-    for row, word in zip(table[len(plan.table) :], plan.words, strict=True):
+        for row, scalar in zip(table[len(node) :], plan.scalars, strict=False):
+            row["target"], row["slot"] = device_nodes[scalar.node], scalar.slot
+            row["param_offset"] = scalar.param_offset | scalar.nbytes << PATCH_SIZE_SHIFT
+            row["delta"] = 0
+    for row, word in zip(table[len(table) - len(plan.words) :], plan.words, strict=True):
         row["target"], row["param_offset"] = word.device_ptr, PATCH_MEMORY_WORD
         row["slot"], row["delta"] = word.slot, word.delta
     return table

@@ -25,6 +25,7 @@ class Options:
     """The options of ``@graphed``."""
 
     static: tuple[str, ...] = ()
+    dynamic: tuple[str, ...] = ()
     max_entries: int | None = 128
     on_unsupported: str = "raise"
     warmup: int = 1

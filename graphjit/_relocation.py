@@ -10,7 +10,7 @@ Raises: ``AmbiguousPointerError`` when a word may or may not be an address.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from graphjit._nodes import CapturedGraph, KernelNode, ParamLayout
 from graphjit._regions import GAP_NBYTES, RANGE_NBYTES, Regions
+from graphjit._scalars import ScalarWord
 from graphjit.errors import AmbiguousPointerError
 
 Integers = npt.NDArray[np.int64]
@@ -79,6 +80,12 @@ class RelocationPlan:
     words: tuple[WordRelocation, ...]
     candidates: tuple[tuple[int, int], ...]
     """(node, word) of words that look like addresses of other memory: external if they are."""
+    scalars: tuple[ScalarWord, ...] = ()
+
+    def with_scalars(self, words: Sequence[ScalarWord], first_slot: int) -> RelocationPlan:
+        """Return the plan with the words of dynamic scalars, whose slots begin at 0."""
+        moved = (replace(word, slot=first_slot + word.slot) for word in words)
+        return replace(self, scalars=tuple(moved))
 
     @cached_property
     def relocations(self) -> tuple[Relocation, ...]:
@@ -87,8 +94,9 @@ class RelocationPlan:
 
     @cached_property
     def touched_nodes(self) -> tuple[int, ...]:
-        """Indices of the nodes with at least one relocation, ascending."""
-        return tuple(np.unique(self.table[:, 0]).tolist())
+        """Indices of the nodes with at least one word to rewrite, ascending."""
+        nodes = [*self.table[:, 0].tolist(), *(word.node for word in self.scalars)]
+        return tuple(sorted(set(nodes)))
 
 
 @dataclass(frozen=True, slots=True)

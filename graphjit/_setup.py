@@ -18,8 +18,22 @@ from graphjit._arguments import Call
 from graphjit._capture import Capture, make_stand_ins
 from graphjit._nodes import CapturedGraph, MemAllocNode, MemFreeNode
 from graphjit._outputs import OutputPlan
-from graphjit._regions import Lifetime, plan_scratch
+from graphjit._regions import Lifetime, plan_scratch, reserved_range
 from graphjit._relocation import AddressMap, RealRange, Target, is_linear
+from graphjit.errors import SignatureError
+
+
+def refuse_stand_ins(call: Call) -> None:
+    """Refuse arrays that hold no memory before anything is launched on them."""
+    addresses = reserved_range(call.adapter.driver())
+    for array, ptr in zip(call.arrays, call.array_ptrs, strict=True):
+        if addresses.holds(ptr):
+            spec = call.adapter.spec(array)
+            raise SignatureError(
+                f"an argument {spec.dtype} {spec.shape} is a stand-in array of a capture, which "
+                f"holds no memory: it escaped from a function, or from a capture block, while "
+                f"that was captured. Pass what the function or the block returned instead."
+            )
 
 
 class Setup:

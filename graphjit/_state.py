@@ -17,12 +17,13 @@ from typing import Any
 from graphjit._arguments import ArgumentReader, Call
 from graphjit._build import EntryOptions, build_entry
 from graphjit._cache import Cache
-from graphjit._capture import is_capturing_here, refuse_new_thread, refuse_stand_ins
+from graphjit._capture import is_capturing_here, refuse_new_thread
 from graphjit._entry import CacheEntry
 from graphjit._hit import IS_COMPILED, MISS
 from graphjit._implicit import find_implicit
 from graphjit._options import Options, is_disabled
 from graphjit._ran_code import RanCode, is_watching_here, watch_code
+from graphjit._setup import refuse_stand_ins
 from graphjit._verify import verify_launch
 from graphjit.errors import AnalysisError, CaptureError
 
@@ -43,7 +44,7 @@ class State:
             self.fn = wrapped.__func__
         self.name = getattr(self.fn, "__qualname__", type(self.fn).__qualname__)
         self.options = options
-        self.reader = ArgumentReader(self.fn, options.static)
+        self.reader = ArgumentReader(self.fn, options.static, options.dynamic)
         self.cache = Cache(self.name, options.max_entries)
         self.fast = self.cache.fast
         self.fast.bind_with(self.reader.bind, self.reader.n_positional)
@@ -72,10 +73,12 @@ class State:
         entry, arrays = found
         self.cache.count_hit(entry)
         if self.options.verify:
-            return verify_launch(self.name, partial(self.fn, *args, **kwargs), entry, arrays)
+            launch = partial(entry.launch, arrays, call.scalars)
+            eager = partial(self.fn, *args, **kwargs)
+            return verify_launch(self.name, eager, launch, entry, arrays)
         if IS_COMPILED and entry.can_be_native:
             self._serve_natively(call, entry, args, kwargs, arrays)
-        return entry.launch(arrays)
+        return entry.launch(arrays, call.scalars)
 
     def _serve_natively(
         self,

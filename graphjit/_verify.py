@@ -16,7 +16,11 @@ from graphjit.errors import VerificationError
 
 
 def verify_launch(
-    name: str, eager_call: Callable[[], Any], entry: CacheEntry, arrays: list[Any]
+    name: str,
+    eager_call: Callable[[], Any],
+    launch: Callable[[], Any],
+    entry: CacheEntry,
+    arrays: list[Any],
 ) -> Any:
     """Run eagerly, put the arrays back, launch, compare results and the arrays themselves."""
     adapter = entry.adapter
@@ -26,7 +30,7 @@ def verify_launch(
     expected_arrays = [adapter.copy(array) for array in arrays]
     for array, saved in zip(arrays, before, strict=True):
         adapter.assign(array, saved)
-    result = entry.launch(arrays)
+    result = launch()
     if result is MISS:
         return MISS  # evicted meanwhile: the call begins anew
     got = flatten(result, adapter.is_array)[0]

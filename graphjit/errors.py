@@ -5,6 +5,7 @@
     GraphjitError
     ├── CaptureError               the function could not be captured
     │   ├── CaptureInvalidatedError    the driver broke the capture off
+    │   ├── DynamicScalarError         a dynamic scalar is used for more than a kernel parameter
     │   ├── HostReadError              the function reads device memory on the host
     │   └── UnsupportedNodeError       the graph holds a node that cannot be replayed
     ├── AnalysisError              the captured graph cannot be re-pointed safely
@@ -50,6 +51,12 @@ class CaptureInvalidatedError(CaptureError):
 
 class HostReadError(CaptureError):
     """The function reads the contents of a device array on the host."""
+
+    __module__ = "graphjit"
+
+
+class DynamicScalarError(CaptureError):
+    """A dynamic scalar is used in a derived form, or decides what is launched."""
 
     __module__ = "graphjit"
 

@@ -48,6 +48,8 @@ class EntryInfo:
         Nodes of the launched graph that wait for each other, at most.
     relocations : int
         Addresses that are rewritten.
+    scalar_words : int
+        Places in the parameters that dynamic scalars are written to.
     draws : int
         Random draws that the host makes before each launch.
     patch_kind : str
@@ -73,6 +75,7 @@ class EntryInfo:
     nodes: dict[str, int]
     critical_path: int
     relocations: int
+    scalar_words: int
     draws: int
     patch_kind: str
     scratch_nbytes: int
@@ -109,6 +112,7 @@ def describe_entry(entry: CacheEntry) -> EntryInfo:
         nodes=dict(entry.node_counts),
         critical_path=entry.critical_path,
         relocations=len(entry.plan.table) + len(entry.plan.words),
+        scalar_words=len(entry.plan.scalars),
         draws=len(entry.draws),
         patch_kind=executable.patch_kind,
         scratch_nbytes=entry.scratch_nbytes,

@@ -75,6 +75,7 @@ def compute(
         ``out``, or a new array.
     """
     items = tuple(static.items())
+    values = tuple(map(plain_scalar, values))
     shape, dtype = result_of(function, tuple(map(_kind, values)), items)
     if out is None:
         out = kind(shape, dtype)
@@ -84,6 +85,15 @@ def compute(
     if out.size:
         launch(function.__name__, Work(function, items), [*values, out], style)
     return out
+
+
+def plain_scalar(value: Any) -> Any:
+    """Return a NumPy scalar of a derived class as what it holds, as a library in C takes it."""
+    if isinstance(value, np.generic) and type(value).__module__ != "numpy":
+        base = next(kind for kind in type(value).__mro__ if kind.__module__ == "numpy")
+        held: Any = value
+        return np.frombuffer(held, base)[0]
+    return value
 
 
 def _check_out(out: ArrayStorage, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -102,6 +112,7 @@ def _apart(value: Any, out: ArrayStorage) -> Any:
 
 def change(function: Callable[..., Any], target: ArrayStorage, *values: Any) -> None:
     """Let a kernel run ``function(target, *values)``, which changes the target in place."""
+    values = tuple(map(plain_scalar, values))
     for value in values:
         _kind(value)
     if target.size:

@@ -9,7 +9,8 @@ typedef unsigned int u32;
 
 struct Relocation {
     u64 target;        // device node, or the address of a word in device memory
-    u32 param_offset;  // 0xFFFFFFFF: target is an address
+    u32 param_offset;  // and the bytes to write in its upper 8 bits, if they are not 8;
+                       // 0xFFFFFFFF: target is an address
     u32 slot;
     u64 delta;
 };
@@ -30,7 +31,8 @@ __device__ void patch(const Relocation* table, u32 n, const Slots<N>& slots) {
     if (r.param_offset == 0xFFFFFFFFu)
         *(u64*)r.target = value;
     else
-        cudaGraphKernelNodeSetParam((cudaGraphDeviceNode_t)r.target, r.param_offset, &value, 8);
+        cudaGraphKernelNodeSetParam((cudaGraphDeviceNode_t)r.target, r.param_offset & 0xFFFFFFu,
+                                    &value, r.param_offset >> 24 ? r.param_offset >> 24 : 8);
 }
 
 #define PATCH(N)                                                                        \

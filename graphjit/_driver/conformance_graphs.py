@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 
 from graphjit._driver.conformance_bench import Bench, Check, kernel_nodes, refused
-from graphjit._driver.interface import COPY_LAYOUT, PATCH_MEMORY_WORD
+from graphjit._driver.interface import COPY_LAYOUT, PATCH_MEMORY_WORD, PATCH_SIZE_SHIFT
 
 # -- graph execs
 
@@ -116,6 +116,24 @@ def patch_writes_memory(bench: Bench) -> None:
     assert bench.read(word, 24) == b"." * 8 + bench.read(dst, 8) + b"." * 8
 
 
+def patch_writes_narrow_words(bench: Bench) -> None:
+    """A row can write 1, 2, 4 or 8 bytes of a parameter, and leaves those behind them alone."""
+    if bench.driver.missing_for_device_patch():
+        return
+    n = (1 << 16) + 8
+    src, dst = bench.memory(b"a" * n), bench.memory(b"." * n)
+    written = 0x1122_3344_0000_0003
+    for nbytes, width, expected in ((1, 0x105, 0x103), (2, 0x10005, 0x10003), (4, 5, 3), (8, 5, 3)):
+        graph, (node,), _ = bench.graph(bench.copy(dst, src, width))
+        target = bench.driver.graph_node_make_device_updatable(node)
+        value = 3 if nbytes == 8 else written
+        row = (target, COPY_LAYOUT[2][0] | nbytes << PATCH_SIZE_SHIFT, 2, 0)
+        bench.patch(graph, [row], [0, 0, value, 0], node)
+        bench.driver.memcpy_htod(dst, b"." * n)
+        bench.run(bench.instantiate(graph))
+        assert bench.read(dst, n) == b"a" * expected + b"." * (n - expected)
+
+
 def patched_parameters_stay(bench: Bench) -> None:
     """What a patch node wrote holds for later launches, until the host sets the node's own."""
     if bench.driver.missing_for_device_patch():
@@ -161,6 +179,7 @@ CHECKS: tuple[Check, ...] = (
     cycles_are_refused,
     patch_writes_parameters,
     patch_writes_memory,
+    patch_writes_narrow_words,
     patched_parameters_stay,
     device_updatable_graphs_are_instantiated_once,
 )

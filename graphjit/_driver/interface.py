@@ -22,6 +22,8 @@ PATCH_TABLE_ENTRY_NBYTES = 24
 """``{u64 target; u32 param_offset; u32 slot; u64 delta}``; see ``_patch_kernel.cu``."""
 PATCH_MEMORY_WORD = 0xFFFF_FFFF
 """``param_offset`` that says: ``target`` is the address of a word in device memory."""
+PATCH_SIZE_SHIFT = 24
+"""The upper byte of ``param_offset`` is the number of bytes to write; 0 stands for 8."""
 COPY_LAYOUT = tuple((8 * i, 8) for i in range(9))
 """dst, src, width, height, depth, dst_pitch, src_pitch, dst_slice_pitch, src_slice_pitch."""
 FILL_LAYOUT = tuple((8 * i, 8) for i in range(6))

@@ -17,6 +17,7 @@ from graphjit._driver.interface import (
     FILL_LAYOUT,
     FILLS_LAYOUT,
     PATCH_MEMORY_WORD,
+    PATCH_SIZE_SHIFT,
     PATCH_SLOT_CLASSES,
     PATCH_TABLE_ENTRY_NBYTES,
 )
@@ -131,7 +132,9 @@ def _patch(run: Run, params: bytes) -> None:
         if param_offset == PATCH_MEMORY_WORD:
             run.memory.view(target, 8)[:] = list(value)
         else:
-            run.set_param(target, param_offset, value)
+            nbytes = param_offset >> PATCH_SIZE_SHIFT or 8
+            offset = param_offset & (1 << PATCH_SIZE_SHIFT) - 1
+            run.set_param(target, offset, value[:nbytes])
 
 
 def builtin_functions() -> dict[str, SimulatedFunction]:
