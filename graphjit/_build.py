@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from graphjit._adapters.interface import Adapter, Memory
 from graphjit._arguments import Call
 from graphjit._capture import (
     Capture,
@@ -32,7 +33,7 @@ from graphjit._externals import find_externals
 from graphjit._instantiate import instantiate
 from graphjit._nodes import CapturedGraph
 from graphjit._outputs import OutputPlan, plan_outputs
-from graphjit._probing import Analysed, CaptureAgain, find_scalars
+from graphjit._probing import Analysed, find_scalars
 from graphjit._regions import ALIGNMENT
 from graphjit._relocation import RelocationPlan, find_relocations
 from graphjit._replace import merge_fills, replace_copies_and_fills
@@ -101,7 +102,8 @@ def build_entry(
                 return captured, setup
 
     captured, setup = capture(call.scalars)
-    return finish(captured, setup, signature, watch, options, capture)
+    setup.capture_again = capture if call.scalar_index else None
+    return finish(captured, setup, signature, watch, options)
 
 
 def _capture_function(fn: Callable[..., Any], setup: Setup, options: EntryOptions) -> Captured:
@@ -116,16 +118,11 @@ def _capture_function(fn: Callable[..., Any], setup: Setup, options: EntryOption
 
 
 def finish(
-    captured: Captured,
-    setup: Setup,
-    signature: Signature,
-    watch: Watch,
-    options: EntryOptions,
-    capture_again: CaptureAgain | None = None,
+    captured: Captured, setup: Setup, signature: Signature, watch: Watch, options: EntryOptions
 ) -> CacheEntry:
-    """Turn a finished capture into an entry; ``capture_again`` is for dynamic scalars."""
+    """Turn a finished capture into an entry."""
     try:
-        return _finish(captured, setup, signature, watch, options, capture_again)
+        return _finish(captured, setup, signature, watch, options)
     except BaseException:
         setup.capture.free_constants()
         raise
@@ -134,27 +131,15 @@ def finish(
 
 
 def _finish(
-    captured: Captured,
-    setup: Setup,
-    signature: Signature,
-    watch: Watch,
-    options: EntryOptions,
-    capture_again: CaptureAgain | None,
+    captured: Captured, setup: Setup, signature: Signature, watch: Watch, options: EntryOptions
 ) -> CacheEntry:
     capture, adapter = setup.capture, setup.capture.adapter
     outputs = _outputs_of(captured, setup, options)
     graph, plan, slots = _analyse(captured, setup, outputs, options)
-    if setup.call.scalar_index and capture_again is not None:
-        analyse = partial(_analysed, options)
-        words = find_scalars(setup, (graph, plan, outputs), capture_again, analyse)
-        plan = plan.with_scalars(words, slots.n_slots)
-    scalars = list({word.slot: word for word in plan.scalars}.values())
-    externals = find_externals(capture, plan, graph, allow_arrays=options.is_block)
     memory_nbytes, scratch_offset = _blocks_of_a_call(outputs, slots.scratch_nbytes)
-    is_static = options.outputs == "static"
-    static_memory = [adapter.allocate(n) for n in memory_nbytes] if is_static else None
+    externals = find_externals(capture, plan, graph, allow_arrays=options.is_block)
     captured_at = time.perf_counter()
-    n_slots = slots.n_slots + len(scalars)
+    n_slots = slots.n_slots + len(plan.scalar_slots)
     executable = instantiate(capture.driver, graph, plan, n_slots, options.patch)
     return CacheEntry(
         signature=signature,
@@ -166,7 +151,6 @@ def _finish(
         leaders=setup.leaders,
         draws=capture.draws,
         outputs=outputs,
-        scalars=scalars,
         scratch_nbytes=slots.scratch_nbytes,
         memory_nbytes=memory_nbytes,
         scratch_offset=scratch_offset,
@@ -179,9 +163,16 @@ def _finish(
         capture_us=(captured_at - setup.started) * 1e6,
         instantiate_us=(time.perf_counter() - captured_at) * 1e6,
         kept=adapter.libraries_in_use(options.library_code),
-        static_memory=static_memory,
+        static_memory=_static_memory(adapter, memory_nbytes, options),
         can_be_native=_can_be_native(setup, options, outputs),
     )
+
+
+def _static_memory(
+    adapter: Adapter, memory_nbytes: list[int], options: EntryOptions
+) -> list[Memory] | None:
+    is_static = options.outputs == "static"
+    return [adapter.allocate(nbytes) for nbytes in memory_nbytes] if is_static else None
 
 
 def _analysed(options: EntryOptions, captured: Captured, setup: Setup) -> Analysed:
@@ -203,6 +194,10 @@ def _analyse(
     plan = find_relocations(graph, addresses, [(c.device_ptr, c.data) for c in capture.constants])
     if options.optimize:
         graph = _with_true_dependencies(capture, graph, plan)
+    if setup.capture_again is not None:
+        first = graph, plan, outputs
+        words = find_scalars(setup, first, setup.capture_again, partial(_analysed, options))
+        plan = plan.with_scalars(words, slots.n_slots)
     return graph, plan, slots
 
 

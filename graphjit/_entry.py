@@ -21,7 +21,7 @@ from graphjit._externals import External
 from graphjit._hit import MISS, HitCounts, HitPlan
 from graphjit._outputs import OutputPlan
 from graphjit._relocation import RelocationPlan
-from graphjit._scalars import ScalarWord, encode_all
+from graphjit._scalars import encode_all
 from graphjit._signature import Signature
 from graphjit._watch import Watch
 
@@ -42,8 +42,6 @@ class CacheEntry:
     """The array whose address fills each of the first slots."""
     draws: Draws
     outputs: OutputPlan
-    scalars: list[ScalarWord]
-    """One for each slot behind the scratch block's: what fills it."""
     scratch_nbytes: int
     memory_nbytes: list[int]
     """Blocks allocated for each call: one for each output, and what else is needed."""
@@ -74,7 +72,7 @@ class CacheEntry:
         """Return the arrays of a call, arguments and implicit ones; None if it does not fit."""
         if self.draws and not self.draws.serve():
             return None
-        if self.scalars and encode_all(self.scalars, call.scalars) is None:
+        if call.scalar_index and encode_all(self.plan.scalar_slots, call.scalars) is None:
             return None
         arrays = call.arrays
         ptrs = call.array_ptrs
@@ -121,8 +119,8 @@ class CacheEntry:
         slots += [memory.ptr for memory in memories]
         if self.scratch_offset >= 0:
             slots.append(memories[0].ptr + self.scratch_offset)
-        if self.scalars:
-            slots += encode_all(self.scalars, scalars) or ()
+        if scalars:
+            slots += encode_all(self.plan.scalar_slots, scalars) or ()
         draw = self.draws.make if self.draws else None
         if not self.executable.launch(slots, adapter.current_stream(), draw):
             return MISS

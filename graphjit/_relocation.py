@@ -88,6 +88,11 @@ class RelocationPlan:
         return replace(self, scalars=tuple(moved))
 
     @cached_property
+    def scalar_slots(self) -> list[ScalarWord]:
+        """One word for each slot of a dynamic scalar, in the order of the slots."""
+        return list({word.slot: word for word in self.scalars}.values())
+
+    @cached_property
     def relocations(self) -> tuple[Relocation, ...]:
         """The rows of the table."""
         return tuple(map(Relocation._make, self.table.tolist()))

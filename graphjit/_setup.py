@@ -11,6 +11,7 @@ that gives seeds, one for each block of output memory, and one for the scratch b
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphjit._aliasing import alias_pattern, same_objects
@@ -64,6 +65,8 @@ class Setup:
             for i in range(len(self.arrays))
         ]
         self.stand_ins = self._make_stand_ins(capture)
+        self.capture_again: Callable[[Sequence[Any]], tuple[Any, Setup]] | None = None
+        """Captures the function with other dynamic scalars; None if it has none."""
 
     def _make_stand_ins(self, capture: Capture) -> list[Any]:
         """Make what the function is captured on, for each array of the arguments."""
