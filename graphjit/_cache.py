@@ -22,8 +22,8 @@ from graphjit.errors import CacheGrowthWarning
 _GROWTH = (
     "{function} has been captured {n} times and its cache of {n} entries is full: entries are "
     "evicted and captured again. Usually a number that changes on every call is passed as a "
-    "Python scalar; pass it as a 0-d array, or raise max_entries. `{function}.explain(...)` "
-    "names the argument that changes."
+    "Python scalar; name it in @graphed(dynamic=...), pass it as a 0-d array, or raise "
+    "max_entries. `{function}.explain(...)` names the argument that changes."
 )
 
 

@@ -11,7 +11,7 @@ Raises: ``DynamicScalarError`` naming the node and the parameter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,13 +79,19 @@ def _probe(value: Any, turn: int, dtype: str) -> Any:
 
 
 def find_scalar_words(
-    function: str, names: Sequence[str], base: Probe, others: Sequence[Probe], repeat: Probe
+    function: str,
+    names: Sequence[str],
+    base: Probe,
+    others: Sequence[Probe],
+    repeat: Probe,
+    unwritten: Callable[[KernelNode], Iterable[tuple[int, int]]],
 ) -> list[ScalarWord]:
     """Compare captures with different values; ``repeat`` was made with those of ``base``.
 
-    Bytes that differ between those two are no part of any field, and mean nothing.
+    Bytes that differ between those two, or that the library never writes, mean nothing.
     """
     search = _Search(function, names, base, [*others], repeat)
+    search.unwritten = unwritten
     for other in [*others, repeat]:
         search.compare(other)
     return [word for i in range(len(base.graph.nodes)) for word in search.words_of(i)]
@@ -98,6 +104,7 @@ class _Search:
         self.function, self.names = function, names
         self.base, self.others, self.repeat = base, others, repeat
         self._addresses = base.plan.table[:, :2]
+        self.unwritten: Callable[[KernelNode], Iterable[tuple[int, int]]] = lambda node: ()
 
     def compare(self, other: Probe) -> None:
         """Refuse if anything but parameters is different."""
@@ -128,6 +135,8 @@ class _Search:
         rows = [self._params(probe, index) for probe in (self.base, *self.others)]
         differs = (np.stack(rows) != rows[0]).any(axis=0)
         differs &= self._params(self.repeat, index) == rows[0]
+        for begin, end in self.unwritten(node):
+            differs[begin:end] = False
         found: list[ScalarWord] = []
         while differs.any():
             at = int(np.flatnonzero(differs)[0])

@@ -9,6 +9,7 @@ Raises: ``DynamicScalarError``.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -50,10 +51,11 @@ def find_scalars(
     if not others:
         raise dynamic_error(function, names, "overflows with other values")
     repeat = _probe(function, names, setup.call.scalars, capture_again, analyse)
+    unwritten = setup.capture.adapter.unwritten_bytes
     slots: dict[tuple[int, tuple[Encoding, ...]], int] = {}
     return tuple(
         replace(word, slot=slots.setdefault((word.scalar, word.encodings), len(slots)))
-        for word in find_scalar_words(function, names, base, others, repeat)
+        for word in find_scalar_words(function, names, base, others, repeat, unwritten)
     )
 
 
@@ -71,7 +73,9 @@ def _probe(
 ) -> Probe:
     """Capture with other values; nothing is kept but what the capture gave."""
     try:
-        captured, setup = capture_again(values)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of values that the user has not chosen
+            captured, setup = capture_again(values)
         try:
             return _probe_of(setup, analyse(captured, setup))
         finally:

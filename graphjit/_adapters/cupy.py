@@ -27,7 +27,7 @@ from graphjit._adapters.cupy_capture import (
     stand_in_pointer,
     take_memory_away,
 )
-from graphjit._adapters.cupy_kernels import read_only_params
+from graphjit._adapters.cupy_kernels import read_only_params, unwritten_bytes
 from graphjit._adapters.cupy_native import native_library
 from graphjit._adapters.cupy_random import recorded
 from graphjit._adapters.cupy_sparse import register_sparse
@@ -234,6 +234,9 @@ class CupyAdapter:
 
     def read_only_params(self, nodes: Sequence[KernelNode]) -> list[int]:
         return read_only_params(nodes)
+
+    def unwritten_bytes(self, node: KernelNode) -> Iterable[tuple[int, int]]:
+        return unwritten_bytes(node)
 
     def equal_bits(self, left: Any, right: Any) -> bool:
         if left.shape != right.shape or left.dtype != right.dtype:

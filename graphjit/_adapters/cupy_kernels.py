@@ -9,7 +9,9 @@ Source: CuPy 14, cupy/_core/_kernel.pyx; parameters are inputs, outputs, and an 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import struct
+from collections.abc import Iterator, Sequence
 
 import cupy
 
@@ -31,3 +33,15 @@ def _inputs_by_function() -> dict[int, int]:
             *_, has_where = key
             found[int(function.ptr)] = maker.nin + (has_where is True)
     return found
+
+
+def unwritten_bytes(node: KernelNode) -> Iterator[tuple[int, int]]:
+    """Find the indices in CIndexer structs: (size, shape[n], index[n]), of which the host writes
+    size and shape; the product of the shape is the size.
+    """
+    for offset, nbytes in node.param_layout:
+        n_dims, rest = divmod(nbytes - 8, 16)
+        if n_dims > 0 and rest == 0:
+            size, *shape = struct.unpack_from(f"<{1 + n_dims}q", node.params, offset)
+            if math.prod(shape) == size:
+                yield offset + 8 + 8 * n_dims, offset + nbytes

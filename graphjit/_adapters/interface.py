@@ -167,6 +167,9 @@ class Adapter(Protocol):
         point to.
         """
 
+    def unwritten_bytes(self, node: KernelNode) -> Iterable[tuple[int, int]]:
+        """Return (begin, end) of bytes in a kernel's parameters that the library never writes."""
+
     def equal_bits(self, left: Any, right: Any) -> bool:
         """Compare two arrays bit for bit (NaN equals the same NaN)."""
 

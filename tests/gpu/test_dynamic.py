@@ -57,6 +57,12 @@ def product(x, a):
     return a * (x @ x.T) + cp.full(3, 1.0).sum()
 
 
+def _fill(x, a):
+    """CuPy fills with zeros in another way than with other numbers."""
+    x[3:7] = a
+    return x + 0
+
+
 def f32(*shape):
     return normal(*shape)
 
@@ -123,12 +129,13 @@ CASES = {
     "in place": (in_place, "a", lambda k: (f32(50), RANDOM.normal())),
     "gemm": (product, "a", lambda k: (f32(20, 20), RANDOM.normal())),
     "reduction": (lambda x, a: (x * a).sum(axis=0), "a", lambda k: (f32(50, 4), RANDOM.normal())),
-    "assignment": (lambda x, a: _put(x, a), "a", lambda k: (f32(50), RANDOM.normal())),
+    "full": (lambda x, a: cp.full(5, a) + x[:5], "a", lambda k: (f32(50), RANDOM.normal())),
+    "put": (lambda x, a: _put(x, a), "a", lambda k: (f32(50), RANDOM.normal())),
 }
 
 
 def _put(x, a):
-    x[3:7] = a
+    x[3:7] = cp.ones(4, "f4") * a
     return x + 0
 
 
@@ -147,8 +154,7 @@ def test_one_graph_for_all_numbers(fn, dynamic, make, patch):
 def test_a_thousand_steps():
     """A step counter and a learning rate over many calls: one entry, no growth."""
     call = graphed(dynamic=("lr", "correction1", "correction2"))(adam)
-    p = m = cp.zeros(100, "f4")
-    v = cp.zeros(100, "f4")
+    p, m, v = (cp.zeros(100, "f4") for _ in range(3))
     expected = (p, m, v)
     for step in range(1, 1001):
         g = normal(100)
@@ -178,10 +184,11 @@ def test_numbers_that_the_kernel_does_not_hold():
         (lambda x, a: x[a:], 2, "decides"),
         (lambda x, a: x + cp.asarray(a), 1.5, "host data|decides|computed"),
         (lambda x, a: x * math.sqrt(a), 2.25, "is computed with|derived form"),
+        (lambda x, a: _fill(x, a), 1.5, "decides what is launched"),
         (lambda x, a: cp.linspace(0, a, 5) + x[0], 1.5, "computed|decides|derived|host data"),
         (lambda x, a: cp.random.normal(0, a, 5) + x[0], 1.5, "random numbers|computed|decides"),
     ],
-    ids=["derived", "branch", "slice", "asarray", "sqrt", "linspace", "random"],
+    ids=["derived", "branch", "slice", "asarray", "sqrt", "full", "linspace", "random"],
 )
 def test_what_is_refused(fn, number, reason):
     """What the host does with the number is refused, and the eager result is there."""
