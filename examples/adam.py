@@ -1,4 +1,4 @@
-# Shows: numbers that change at every call. The step size and the bias corrections of Adam are dynamic
+# Shows: numbers that change at every call. Step size and bias corrections of Adam are dynamic
 # scalars: one graph serves all steps, and each launch gets the numbers of its own call.
 #
 # /// script
