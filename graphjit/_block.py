@@ -72,7 +72,7 @@ class Block:
         if call.key != self._key or found is None:
             self._refuse(call)
         assert found is not None
-        self.outputs = self._entry.launch(found)
+        self.outputs = self._entry.launch(call, found)
         return self.outputs
 
     def _finish(self, call: Call, entry: CacheEntry) -> None:

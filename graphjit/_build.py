@@ -1,30 +1,21 @@
-"""Capture a function for one signature and make a cache entry of it.
+"""Make a cache entry of a finished capture.
 
-Input: a call (arguments taken apart), the function, the watch of its implicit arguments.
+Input: the capture, what it was made from, the watch of implicit arguments.
 Output: a ``CacheEntry``.
-Raises: what capture, analysis and instantiation raise; then nothing is kept, and what the
-function changed in what it reaches is put back.
+Raises: what analysis and instantiation raise; then nothing is kept.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from graphjit._adapters.interface import Adapter, Memory
-from graphjit._arguments import Call
 from graphjit._capture import (
     Capture,
     Captured,
-    CaptureRetryError,
-    capturing,
-    new_capture,
 )
-from graphjit._containers import flatten
 from graphjit._dependencies import critical_path, drop_false_dependencies, find_accesses
 from graphjit._entry import CacheEntry
 from graphjit._escapes import refuse_escapes
@@ -37,18 +28,12 @@ from graphjit._probing import Analysed, find_scalars
 from graphjit._regions import ALIGNMENT
 from graphjit._relocation import RelocationPlan, find_relocations
 from graphjit._replace import merge_fills, replace_copies_and_fills
+from graphjit._segments import Segment, plan_segment
 from graphjit._setup import Setup, Slots
 from graphjit._signature import Signature
 from graphjit._watch import Watch
-from graphjit.errors import CaptureError
 
 SHARED_SCRATCH_NBYTES = 16 << 10
-_CHANGES = (
-    "{function} cannot be captured: it changes {path}. A graph launch runs no Python, so that "
-    "later calls would not change it. Return the value instead, or use "
-    "@graphed(on_unsupported='eager') to run the function uncaptured."
-)
-_CONTAINER = "a container that it is given as an argument"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,57 +49,8 @@ class EntryOptions:
     """Merge small fills, and drop dependencies that are none."""
     is_block: bool = False
     """A capture block uses arrays where they are, and its variables outlive it."""
-
-
-def build_entry(
-    fn: Callable[..., Any],
-    name: str,
-    call: Call,
-    signature: Signature,
-    watch: Watch,
-    options: EntryOptions,
-) -> CacheEntry:
-    """Capture a function for the signature of a call. Nothing runs on the GPU.
-
-    Values that the function changes in what it reaches (attributes, globals, lists) are put
-    back if the capture is refused.
-    """
-    implicit = watch.read(call.leaves)
-    if implicit is None:
-        path = watch.first_change(call.leaves)
-        raise CaptureError(f"{name} cannot be captured: {path} changes while nobody calls it")
-    snapshot = watch.snapshot(call.leaves)
-    hints: dict[str, Any] = {}
-
-    def capture(scalars: Sequence[Any]) -> tuple[Captured, Setup]:
-        while True:
-            with suppress(CaptureRetryError):
-                try:
-                    capture = new_capture(call.adapter, name, hints)
-                    setup = Setup(call.with_scalars(scalars), implicit, capture)
-                    captured = _capture_function(fn, setup, options)
-                    if changed := snapshot.changes():
-                        captured.close()
-                        raise CaptureError(_CHANGES.format(function=name, path=changed[0]))
-                except BaseException:
-                    snapshot.restore()
-                    raise
-                return captured, setup
-
-    captured, setup = capture(call.scalars)
-    setup.capture_again = capture if call.scalar_index else None
-    return finish(captured, setup, signature, watch, options)
-
-
-def _capture_function(fn: Callable[..., Any], setup: Setup, options: EntryOptions) -> Captured:
-    with capturing(setup.capture, options.mode) as captured:
-        args, kwargs = setup.call.rebuild(setup.stand_ins)
-        given = flatten((args, kwargs), setup.call.adapter.is_array)
-        captured.result = fn(*args, **kwargs)
-        left = flatten((args, kwargs), setup.call.adapter.is_array)
-        if given[1] != left[1] or any(a is not b for a, b in zip(given[0], left[0], strict=True)):
-            raise CaptureError(_CHANGES.format(function=setup.capture.function, path=_CONTAINER))
-    return captured
+    split: bool = False
+    """Make several graphs of a function that reads on the host."""
 
 
 def finish(
@@ -122,7 +58,10 @@ def finish(
 ) -> CacheEntry:
     """Turn a finished capture into an entry."""
     try:
-        return _finish(captured, setup, signature, watch, options)
+        entry = _finish(captured, setup, signature, watch, options)
+        if entry.segment is not None:
+            entry.segment.entry = entry
+        return entry
     except BaseException:
         setup.capture.free_constants()
         raise
@@ -134,9 +73,12 @@ def _finish(
     captured: Captured, setup: Setup, signature: Signature, watch: Watch, options: EntryOptions
 ) -> CacheEntry:
     capture, adapter = setup.capture, setup.capture.adapter
-    outputs = _outputs_of(captured, setup, options)
+    segment = _segment_of(captured, setup, options)
+    outputs = segment.layout if segment else _outputs_of(captured, setup, options)
     graph, plan, slots = _analyse(captured, setup, outputs, options)
-    memory_nbytes, scratch_offset = _blocks_of_a_call(outputs, slots.scratch_nbytes)
+    memory_nbytes, scratch_offset = _blocks_of_a_call(outputs, slots.scratch_nbytes, segment)
+    if segment is not None and segment.end is not None:
+        segment.source = slots.target_of(segment.end.ptr)
     externals = find_externals(capture, plan, graph, allow_arrays=options.is_block)
     captured_at = time.perf_counter()
     n_slots = slots.n_slots + len(plan.scalar_slots)
@@ -165,7 +107,22 @@ def _finish(
         kept=adapter.libraries_in_use(options.library_code),
         static_memory=_static_memory(adapter, memory_nbytes, options),
         can_be_native=_can_be_native(setup, options, outputs),
+        segment=segment,
     )
+
+
+def _segment_of(captured: Captured, setup: Setup, options: EntryOptions) -> Segment | None:
+    """Plan the part of the function that was captured; None if it is the whole."""
+    capture, replay = setup.capture, setup.capture.replay
+    if replay is None or not replay.is_split:
+        return None
+    if capture.draws:
+        raise capture.refuse(
+            "it reads on the host and draws random numbers from a generator whose state is on "
+            "the host"
+        )
+    outputs = None if replay.end is not None else _outputs_of(captured, setup, options)
+    return plan_segment(capture.regions, replay.known, replay.carried, replay.end, outputs)
 
 
 def _static_memory(
@@ -216,7 +173,9 @@ def _with_true_dependencies(
 
 def _can_be_native(setup: Setup, options: EntryOptions, outputs: OutputPlan) -> bool:
     """Say whether the compiled hit has what the calls of an entry need."""
-    if setup.aliasing or setup.capture.draws or setup.call.scalar_index or options.is_block:
+    if setup.aliasing or setup.capture.draws or setup.call.scalar_index:
+        return False
+    if options.is_block or (setup.capture.replay is not None and setup.capture.replay.is_split):
         return False
     return options.outputs != "static" or outputs.is_fresh
 
@@ -240,16 +199,19 @@ def _give_constants(capture: Capture, executable: Executable) -> int:
     return nbytes
 
 
-def _blocks_of_a_call(outputs: OutputPlan, scratch_nbytes: int) -> tuple[list[int], int]:
+def _blocks_of_a_call(
+    outputs: OutputPlan, scratch_nbytes: int, segment: Segment | None
+) -> tuple[list[int], int]:
     """Return the sizes of the blocks that a call allocates, and where its scratch is.
 
     A small scratch block is put behind the first output: an allocation costs as much as a
     fifth of a hit, and what the output holds on to is little.
     """
-    blocks = [region.nbytes for region in outputs.regions]
+    n_carried = len(segment.carried) if segment else 0
+    blocks = [region.nbytes for region in outputs.regions[n_carried:]]
     if not scratch_nbytes:
         return blocks, -1
-    if blocks and scratch_nbytes <= SHARED_SCRATCH_NBYTES:
+    if blocks and segment is None and scratch_nbytes <= SHARED_SCRATCH_NBYTES:
         offset = -(-blocks[0] // ALIGNMENT) * ALIGNMENT
         blocks[0] = offset + scratch_nbytes
         return blocks, offset

@@ -93,6 +93,12 @@ class Cache:
             if self.max_entries is not None and self._n_entries > self.max_entries:
                 self._evict()
 
+    def discard(self, key: Hashable, entry: CacheEntry) -> None:
+        """Remove an entry that is no good any more, unless somebody has removed it before."""
+        with self.lock:
+            if entry in self._buckets.get(key, ()):
+                self._remove(key, entry)
+
     def _evict(self) -> None:
         oldest = min(
             (

@@ -13,15 +13,16 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphjit._adapters.interface import Adapter, ArraySpec, HostGenerator
+from graphjit._adapters.interface import Adapter, ArraySpec, CapturedStream, HostGenerator
 from graphjit._draws import Draws
 from graphjit._driver.interface import Driver
 from graphjit._nodes import CapturedGraph, UnsupportedNode
 from graphjit._regions import MAX_ALIGNMENT_CLASS, Regions, alignment_class, reserved_range
+from graphjit._replay import Replay, SegmentEnd
 from graphjit._source import library_call, traceback_line, user_line
 from graphjit.errors import (
     CaptureError,
@@ -40,7 +41,8 @@ _HOST_READ = (
     "{call} reads the contents of a device array on the host while {function} is captured, "
     "at {where}. A graph launch cannot wait for a value and then decide. Keep the value on "
     "the device (cupy.where instead of `if`, a 0-d array instead of float()), move the read "
-    "out of the function, or use @graphed(on_unsupported='eager') to run it uncaptured."
+    "out of the function, or use @graphed(on_unsupported='split'), which makes a graph of each "
+    "part, or 'eager' to run it uncaptured."
 )
 _UNJOINED = 904  # CUDA_ERROR_STREAM_CAPTURE_UNJOINED
 _CAPTURE_CODES = range(900, 910)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and its family
@@ -67,6 +69,9 @@ class Capture:
     draws: Draws = field(default_factory=Draws)
     failure: Exception | None = None
     is_open: bool = True
+    replay: Replay | None = None
+    """What the host is known to read, if the function may be split at its reads."""
+    stream: CapturedStream | None = None
 
     def allocate(self, nbytes: int) -> int:
         return self.regions.place(nbytes).ptr
@@ -81,18 +86,20 @@ class Capture:
         self.driver.memcpy_htod(device_ptr, data)
         return device_ptr
 
-    def host_read(self, call: str) -> Exception:
+    def host_read(self, call: str, ptr: int, nbytes: int) -> bytes:
         modules = self.adapter.library_modules
         if not self.is_open:
-            return CaptureError(
+            raise CaptureError(
                 f"this array is a stand-in from the capture of {self.function}: it holds no "
                 f"memory and cannot be used outside of it, at {user_line(modules)}"
             )
         call = library_call(modules) or call
+        if self.replay is not None:
+            return self.replay.read(self, call, ptr, nbytes)
         self.failure = HostReadError(
             _HOST_READ.format(call=call, function=self.function, where=user_line(modules))
         )
-        return self.failure
+        raise self.failure
 
     def refuse(self, what: str) -> Exception:
         self.failure = CaptureError(
@@ -235,11 +242,14 @@ def capturing(capture: Capture, mode: str) -> Iterator[Captured]:
 def _captured_by_stream(captured: Captured, mode: str) -> Iterator[Captured]:
     capture = captured.capture
     try:
-        with capture.adapter.capturing(capture, mode) as end_capture:
-            yield captured
+        with capture.adapter.capturing(capture, mode) as capture.stream:
+            with suppress(SegmentEnd):
+                yield captured
             if capture.failure is not None:
                 raise capture.failure  # the function caught it; its value was never read
-            captured.graph_handle = end_capture()
+            graph = capture.stream.end()
+            replay = capture.replay
+            captured.graph_handle = replay.finish(capture, graph) if replay else graph
     except Exception as error:
         capture.adapter.recover(error)
         if capture.failure is None and capture.adapter.adjust(error, capture):

@@ -22,6 +22,7 @@ from graphjit._hit import MISS, HitCounts, HitPlan
 from graphjit._outputs import OutputPlan
 from graphjit._relocation import RelocationPlan
 from graphjit._scalars import encode_all
+from graphjit._segments import Segment, SegmentTree
 from graphjit._signature import Signature
 from graphjit._watch import Watch
 
@@ -62,6 +63,10 @@ class CacheEntry:
 
     can_be_native: bool = True
     """False once the compiled hit has declined."""
+    segment: Segment | None = None
+    """With ``on_unsupported="split"``: the part of the function that this graph is."""
+    segments: SegmentTree | None = None
+    """All parts, in the entry of the first one."""
 
     @property
     def counts(self) -> HitCounts:
@@ -105,27 +110,38 @@ class CacheEntry:
             if spec.low < spec.high
         )
 
-    def launch(self, arrays: Sequence[Any], scalars: Sequence[Any] = ()) -> Any:
+    def launch(self, call: Call, arrays: list[Any]) -> Any:
         """Launch the graph on the caller's current stream; return the outputs.
 
         ``MISS`` if the entry has been evicted meanwhile.
+        """
+        if self.segments is not None:
+            return self.segments.run(call, arrays)
+        launched = self.launch_on(arrays, scalars=call.scalars)
+        # A scratch block goes back now; the stream orders its next use after this launch.
+        return MISS if launched is None else self.outputs.build(self.adapter, launched[0], arrays)
+
+    def launch_on(
+        self, arrays: list[Any], carried: Sequence[Memory] = (), scalars: Sequence[Any] = ()
+    ) -> tuple[list[Memory], list[int]] | None:
+        """Launch on arrays, on memory of earlier segments, and on memory made now.
+
+        Return all that memory and the slots; None if the graph has been destroyed.
         """
         adapter = self.adapter
         slots = [adapter.device_ptr(arrays[i]) for i in self.leaders]
         slots += [0] * len(self.draws.seeds)
         memories = self.static_memory
         if memories is None:
-            memories = [adapter.allocate(nbytes) for nbytes in self.memory_nbytes]
+            memories = [*carried, *(adapter.allocate(nbytes) for nbytes in self.memory_nbytes)]
         slots += [memory.ptr for memory in memories]
         if self.scratch_offset >= 0:
             slots.append(memories[0].ptr + self.scratch_offset)
         if scalars:
             slots += encode_all(self.plan.scalar_slots, scalars) or ()
         draw = self.draws.make if self.draws else None
-        if not self.executable.launch(slots, adapter.current_stream(), draw):
-            return MISS
-        # A scratch block goes back now; the stream orders its next use after this launch.
-        return self.outputs.build(adapter, memories, arrays)
+        launched = self.executable.launch(slots, adapter.current_stream(), draw)
+        return (memories, slots) if launched else None
 
     def hit_plan(self, arrays: Sequence[Any]) -> HitPlan:
         """Describe the entry for the compiled hit; ``arrays`` are those of a call it serves."""
@@ -153,6 +169,13 @@ class CacheEntry:
         )
 
     def close(self) -> None:
+        """Free the graph, or all that follow from it, and everything they own."""
+        if self.segments is not None:
+            self.segments.close()
+        else:
+            self.close_graph()
+
+    def close_graph(self) -> None:
         """Free the graph and everything it owns."""
         self.executable.close()
         self.static_memory = None

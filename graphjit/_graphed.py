@@ -147,7 +147,7 @@ def graphed(
     static: Iterable[str] = (),
     dynamic: Iterable[str] = (),
     max_entries: int | None = 128,
-    on_unsupported: Literal["raise", "eager"] = "raise",
+    on_unsupported: Literal["raise", "eager", "split"] = "raise",
     warmup: int = 1,
     outputs: Literal["fresh", "static"] = "fresh",
     verify: bool = False,
@@ -188,9 +188,11 @@ def graphed(
         Python computes of it, or decides by it, is refused.
     max_entries : int or None
         Entries kept; the one used longest ago is evicted. None keeps all.
-    on_unsupported : {"raise", "eager"}
+    on_unsupported : {"raise", "eager", "split"}
         What happens to a function that cannot be captured: an error that names the call, or
-        the plain function, counted in ``cache_info().eager_calls``.
+        the plain function, counted in ``cache_info().eager_calls``. With ``"split"`` a
+        function that reads results on the host becomes several graphs: what is read decides
+        which comes next. It must do the same each time for what it is given and reads.
     warmup : int
         Eager calls of a signature before it is captured.
     outputs : {"fresh", "static"}

@@ -35,12 +35,17 @@ class Options:
     optimize: bool = False
 
     def __post_init__(self) -> None:
-        _check_choice("on_unsupported", self.on_unsupported, ("raise", "eager"))
+        _check_choice("on_unsupported", self.on_unsupported, ("raise", "eager", "split"))
         _check_choice("outputs", self.outputs, ("fresh", "static"))
         _check_choice("patch", self.patch, ("auto", "host", "device"))
         for name in ("verify", "optimize"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"@graphed({name}={getattr(self, name)!r}): must be True or False")
+        if self.on_unsupported == "split" and (self.outputs == "static" or self.dynamic):
+            raise ValueError(
+                "@graphed(on_unsupported='split') cannot be combined with outputs='static' or "
+                "dynamic=...: the parts of a function share the memory of one call"
+            )
         if self.warmup < 1:
             raise ValueError(
                 f"@graphed(warmup={self.warmup}): at least one eager call is needed before the "

@@ -106,6 +106,7 @@ class Slots:
         self.first_output = self.first_seed + len(self.capture.draws.seeds)
         self.scratch_slot = self.first_output + len(outputs.regions)
         self.scratch_nbytes = 0
+        self.targets: dict[int, Target] = {}
 
     @property
     def n_slots(self) -> int:
@@ -140,7 +141,15 @@ class Slots:
             fill.target = Target(slot, delta + fill.ptr - found.ptr)
         workspaces, self.scratch_nbytes = self._workspaces(graph, nbytes, reuse)
         real = [*self._real_arrays(), *workspaces]
+        self.targets = targets
         return AddressMap(self.capture.regions, targets, real)
+
+    def target_of(self, ptr: int) -> Target:
+        """Return where an address in a region leads."""
+        region = self.capture.regions.find(ptr)
+        assert region is not None
+        slot, delta = self.targets[region.ptr]
+        return Target(slot, delta + ptr - region.ptr)
 
     def _real_arrays(self) -> list[RealRange]:
         """One range for each group of arrays that keep their real addresses."""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from graphjit._arguments import ArgumentReader, Call
-from graphjit._build import EntryOptions, build_entry
+from graphjit._build import EntryOptions
 from graphjit._cache import Cache
 from graphjit._capture import is_capturing_here, refuse_new_thread
 from graphjit._entry import CacheEntry
@@ -23,6 +23,8 @@ from graphjit._hit import IS_COMPILED, MISS
 from graphjit._implicit import find_implicit
 from graphjit._options import Options, is_disabled
 from graphjit._ran_code import RanCode, is_watching_here, watch_code
+from graphjit._recipe import build_entry
+from graphjit._segments import SegmentTree
 from graphjit._setup import refuse_stand_ins
 from graphjit._verify import verify_launch
 from graphjit.errors import AnalysisError, CaptureError
@@ -48,7 +50,14 @@ class State:
         self.cache = Cache(self.name, options.max_entries)
         self.fast = self.cache.fast
         self.fast.bind_with(self.reader.bind, self.reader.n_positional)
-        self.entry_options = EntryOptions(options.outputs, options.patch, optimize=options.optimize)
+        self.entry_options = EntryOptions(
+            options.outputs,
+            options.patch,
+            optimize=options.optimize,
+            split=options.on_unsupported == "split",
+        )
+        self._split_code = RanCode()
+        """With ``on_unsupported="split"``: the code of all segments."""
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serve one call, natively if that is possible."""
@@ -73,12 +82,27 @@ class State:
         entry, arrays = found
         self.cache.count_hit(entry)
         if self.options.verify:
-            launch = partial(entry.launch, arrays, call.scalars)
+            launch = partial(entry.launch, call, arrays)
             eager = partial(self.fn, *args, **kwargs)
             return verify_launch(self.name, eager, launch, entry, arrays)
+        if entry.segments is not None:
+            return self._launch_segments(call, entry, entry.segments, arrays)
         if IS_COMPILED and entry.can_be_native:
             self._serve_natively(call, entry, args, kwargs, arrays)
-        return entry.launch(arrays, call.scalars)
+        return entry.launch(call, arrays)
+
+    def _launch_segments(
+        self, call: Call, entry: CacheEntry, tree: SegmentTree, arrays: list[Any]
+    ) -> Any:
+        """Launch a function that is split at its reads on the host."""
+        try:
+            return entry.launch(call, arrays)
+        finally:
+            if tree.failure:
+                self.cache.refuse(call.key, tree.failure)
+            # Code that ran for the first time names what has not been watched yet.
+            if tree.failure or len(self._split_code.codes) != tree.n_codes:
+                self.cache.discard(call.key, entry)
 
     def _serve_natively(
         self,
@@ -130,6 +154,10 @@ class State:
 
     def _capture(self, call: Call, ran: RanCode) -> CacheEntry:
         adapter = call.adapter
+        if self.options.on_unsupported == "split":  # other reads may lead to other code
+            self._split_code.codes.update(ran.codes)
+            self._split_code.library_modules |= ran.library_modules
+            ran = self._split_code
         signature = self.reader.describe(call, [adapter.spec(a) for a in call.arrays])
         while True:
             n_known = len(ran.codes), len(ran.library_modules)
@@ -139,6 +167,8 @@ class State:
             fn = partial(self._call_watched, ran, adapter.library_modules)
             entry = build_entry(fn, self.name, call, signature, watch, options)
             if n_known == (len(ran.codes), len(ran.library_modules)):
+                if entry.segments is not None:
+                    entry.segments.n_codes = len(ran.codes)
                 break
             # The eager call had set something up, and the capture took another way: what its
             # code names has not been watched yet.

@@ -50,6 +50,10 @@ class EntryInfo:
         Addresses that are rewritten.
     scalar_words : int
         Places in the parameters that dynamic scalars are written to.
+    segments : int
+        Graphs that a function is split into at its reads on the host; one if it reads nothing.
+    host_reads : int
+        Reads that its calls have waited for.
     draws : int
         Random draws that the host makes before each launch.
     patch_kind : str
@@ -76,6 +80,8 @@ class EntryInfo:
     critical_path: int
     relocations: int
     scalar_words: int
+    segments: int
+    host_reads: int
     draws: int
     patch_kind: str
     scratch_nbytes: int
@@ -113,6 +119,8 @@ def describe_entry(entry: CacheEntry) -> EntryInfo:
         critical_path=entry.critical_path,
         relocations=len(entry.plan.table) + len(entry.plan.words),
         scalar_words=len(entry.plan.scalars),
+        segments=entry.segments.n_segments if entry.segments else 1,
+        host_reads=entry.segments.n_reads if entry.segments else 0,
         draws=len(entry.draws),
         patch_kind=executable.patch_kind,
         scratch_nbytes=entry.scratch_nbytes,

@@ -12,7 +12,7 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -143,11 +143,10 @@ class CupyAdapter:
         return _array(spec, pointer + -spec.low)
 
     @contextmanager
-    def capturing(self, hooks: CaptureHooks, mode: str) -> Iterator[Callable[[], Any]]:
+    def capturing(self, hooks: CaptureHooks, mode: str) -> Iterator[CapturedStreams]:
         driver = self.driver()
         stream = CaptureStream(non_blocking=True)
         _release_staging_buffers(driver)
-        ended: list[Any] = []
         with (
             stream,
             CapturedStreams(stream, hooks, driver) as streams,
@@ -155,17 +154,11 @@ class CupyAdapter:
             cupy_guards.lifted(stream.ptr),
             recorded(hooks),
         ):
-
-            def end_capture() -> Any:
-                streams.join()
-                ended.append(None)
-                return driver.stream_end_capture(stream.ptr)
-
-            driver.stream_begin_capture(stream.ptr, mode)
+            streams.begin(mode)
             try:
-                yield end_capture
+                yield streams
             finally:
-                if not ended:
+                if not streams.has_ended:
                     driver.stream_abandon_capture(stream.ptr)
                 take_memory_away(hooks, driver)
 

@@ -68,6 +68,7 @@ class CapturedStreams:
         self.branches: list[Any] = []
         self.own_forks: list[Any] = []
         """Streams that the function forks by itself, and has to join by itself."""
+        self.has_ended, self._mode = True, ""
         self._thread = threading.get_ident()
         self._plain = {name: vars(_BaseStream)[name] for name in _CHANGED}
         self._plain_done = vars(cupy.cuda.Event)["done"]
@@ -118,6 +119,26 @@ class CapturedStreams:
         """Let the capture stream wait for every branch."""
         for branch in self.branches:
             self.main.wait_event(branch.record())
+
+    def begin(self, mode: str) -> None:
+        """Begin the capture; branches of one that has just ended go on in it."""
+        self._driver.stream_begin_capture(self.main.ptr, mode)
+        self.has_ended, self._mode = False, mode
+        self.own_forks = []
+        for branch in self.branches:
+            branch.wait_event(self.main.record())
+
+    def end(self) -> Any:
+        """Join the branches and end the capture; return the graph."""
+        self.join()
+        self.has_ended = True
+        return self._driver.stream_end_capture(self.main.ptr)
+
+    def restart(self) -> Any:
+        """End the capture and begin another one; return the graph."""
+        graph = self.end()
+        self.begin(self._mode)
+        return graph
 
     def _is_done(self, event: Any) -> Any:
         """Query an event. CuPy does so before it stages host data, for copies of any thread."""

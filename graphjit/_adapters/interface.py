@@ -69,8 +69,8 @@ class CaptureHooks(Protocol):
     def upload_constant(self, data: bytes) -> int:
         """Store host data for the life of the cache entry; return its device address."""
 
-    def host_read(self, call: str) -> Exception:
-        """Return the error to raise: ``call`` reads device memory on the host."""
+    def host_read(self, call: str, ptr: int, nbytes: int) -> bytes:
+        """Return what ``call`` reads on the host, where that is known; raise otherwise."""
 
     def refuse(self, what: str) -> Exception:
         """Return the error to raise: ``what`` cannot be part of a graph."""
@@ -88,6 +88,16 @@ class CaptureHooks(Protocol):
 
     def owns(self, ptr: int) -> bool:
         """True if the address lies in the reserved range."""
+
+
+class CapturedStream(Protocol):
+    """The stream under capture."""
+
+    def end(self) -> Any:
+        """Join the branches and end the capture; return the graph."""
+
+    def restart(self) -> Any:
+        """End the capture and begin another one, with the same branches; return the graph."""
 
 
 class Adapter(Protocol):
@@ -133,12 +143,9 @@ class Adapter(Protocol):
     def stand_in(self, spec: ArraySpec, ptr: int, hooks: CaptureHooks) -> Any:
         """Build an array at a reserved address; it must not be read on the host."""
 
-    def capturing(
-        self, hooks: CaptureHooks, mode: str
-    ) -> AbstractContextManager[Callable[[], Any]]:
+    def capturing(self, hooks: CaptureHooks, mode: str) -> AbstractContextManager[CapturedStream]:
         """Begin capture on a stream of its own and make it current, with the allocator and
-        the guards in place. The value is called to end the capture and returns the graph;
-        leaving the context restores everything, whatever happened.
+        the guards in place. Leaving the context restores everything, whatever happened.
         """
 
     def adjust(self, error: BaseException, hooks: CaptureHooks) -> bool:

@@ -7,7 +7,7 @@ Raises: ``DriverError`` when the stream cannot be captured.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,14 +73,14 @@ class SimulatedAdapter:
         return _array(spec, block, -spec.low)
 
     @contextmanager
-    def capturing(self, hooks: CaptureHooks, mode: str) -> Iterator[Callable[[], Any]]:
+    def capturing(self, hooks: CaptureHooks, mode: str) -> Iterator[device.CapturedStreams]:
         driver = self.driver()
         stream = device.Stream(non_blocking=True)
         try:
             with device.capture_on(stream, hooks) as streams:
-                driver.stream_begin_capture(stream.handle, mode)
+                streams.begin(mode)
                 try:
-                    yield lambda: _end_capture(driver, streams)
+                    yield streams
                 finally:
                     driver.stream_abandon_capture(stream.handle)
         finally:
@@ -129,11 +129,6 @@ class SimulatedAdapter:
 
     def assign(self, dst: Any, src: Any) -> None:
         dst[...] = src
-
-
-def _end_capture(driver: SimulatedDriver, streams: device.CapturedStreams) -> Any:
-    streams.join()
-    return driver.stream_end_capture(streams.main.handle)
 
 
 def _array(spec: ArraySpec, block: device.Block, byte_offset: int) -> Any:

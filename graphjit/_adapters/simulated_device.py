@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
+from typing import Any
 
 from graphjit._adapters.interface import CaptureHooks
 from graphjit._driver.simulated import SimulatedDriver
@@ -107,12 +108,12 @@ def capture_hooks() -> CaptureHooks | None:
     return None if _thread.capture is None else _thread.capture.hooks
 
 
-def refuse_host_read(block: Block, call: str) -> None:
-    """Raise if contents cannot be read now: during a capture, or from a stand-in."""
+def reading_hooks(block: Block) -> CaptureHooks | None:
+    """Return who knows contents that cannot be read now: in a capture, or of a stand-in."""
     hooks = _thread.capture.hooks if _thread.capture is not None else block.hooks
-    if hooks is not None:
-        raise hooks.host_read(call)
-    driver().refuse_unsafe_call("cuMemcpyDtoH")
+    if hooks is None:
+        driver().refuse_unsafe_call("cuMemcpyDtoH")
+    return hooks
 
 
 def send_constant(data: bytes, dst_ptr: int) -> None:
@@ -199,6 +200,7 @@ class CapturedStreams:
         self.hooks = hooks
         self.main = main
         self.branches: list[Stream] = []
+        self._mode = ""
 
     def fork(self, stream: Stream) -> None:
         """Fork a stream off the current one, unless it is part of the capture already."""
@@ -225,10 +227,24 @@ class CapturedStreams:
             if other is not stream:
                 other.wait_event(event)
 
-    def join(self) -> None:
-        """Let the main stream wait for the branches."""
+    def begin(self, mode: str) -> None:
+        """Begin the capture; branches of one that has just ended go on in it."""
+        driver().stream_begin_capture(self.main.handle, mode)
+        self._mode = mode
+        for branch in self.branches:
+            branch.wait_event(self.main.record())
+
+    def end(self) -> Any:
+        """Join the branches and end the capture; return the graph."""
         for branch in self.branches:
             self.main.wait_event(branch.record())
+        return driver().stream_end_capture(self.main.handle)
+
+    def restart(self) -> Any:
+        """End the capture and begin another one; return the graph."""
+        graph = self.end()
+        self.begin(self._mode)
+        return graph
 
 
 class _Thread(threading.local):

@@ -131,7 +131,13 @@ class ArrayStorage:
 
     def read(self, call: str) -> np.ndarray[Any, Any]:
         """Copy to the host on behalf of ``call``."""
-        device.refuse_host_read(self.block, call)
+        hooks = device.reading_hooks(self.block)
+        if hooks is not None:
+            whole: Any = self
+            if not is_contiguous(self):
+                whole = whole.copy()
+            known = hooks.host_read(call, whole.device_ptr, whole.nbytes)
+            return np.frombuffer(bytearray(known), self.dtype).reshape(self.shape)
         memory = device.driver().memory
         return memory.array(self.device_ptr, self.shape, self.dtype, self.strides).copy()
 
