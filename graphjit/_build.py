@@ -16,7 +16,13 @@ from graphjit._capture import (
     Capture,
     Captured,
 )
-from graphjit._dependencies import critical_path, drop_false_dependencies, find_accesses
+from graphjit._dependencies import (
+    Access,
+    critical_path,
+    drop_false_dependencies,
+    find_accesses,
+    may_write,
+)
 from graphjit._entry import CacheEntry
 from graphjit._escapes import refuse_escapes
 from graphjit._executable import Executable
@@ -78,7 +84,7 @@ def _finish(
     graph, plan, slots = _analyse(captured, setup, outputs, options)
     memory_nbytes, scratch_offset = _blocks_of_a_call(outputs, slots.scratch_nbytes, segment)
     if segment is not None and segment.end is not None:
-        segment.source = slots.target_of(segment.end.ptr)
+        segment.note(slots.target_of(segment.end.ptr), _changes_arguments(setup, graph, plan))
     externals = find_externals(capture, plan, graph, allow_arrays=options.is_block)
     captured_at = time.perf_counter()
     n_slots = slots.n_slots + len(plan.scalar_slots)
@@ -150,7 +156,7 @@ def _analyse(
     addresses = slots.address_map(graph)
     plan = find_relocations(graph, addresses, [(c.device_ptr, c.data) for c in capture.constants])
     if options.optimize:
-        graph = _with_true_dependencies(capture, graph, plan)
+        graph = drop_false_dependencies(graph, _accesses_of(capture, graph, plan))
     if setup.capture_again is not None:
         first = graph, plan, outputs
         words = find_scalars(setup, first, setup.capture_again, partial(_analysed, options))
@@ -158,17 +164,21 @@ def _analyse(
     return graph, plan, slots
 
 
-def _with_true_dependencies(
-    capture: Capture, graph: CapturedGraph, plan: RelocationPlan
-) -> CapturedGraph:
-    accesses = find_accesses(
+def _accesses_of(capture: Capture, graph: CapturedGraph, plan: RelocationPlan) -> list[Access]:
+    return find_accesses(
         graph,
         plan,
         capture.constants,
         capture.adapter.read_only_params,
         capture.driver.mem_get_address_range,
     )
-    return drop_false_dependencies(graph, accesses)
+
+
+def _changes_arguments(setup: Setup, graph: CapturedGraph, plan: RelocationPlan) -> bool:
+    """Say whether the graph may write to memory that the function did not ask for itself."""
+    given = plan.memory[plan.table[:, 2] < len(setup.leaders)]
+    accesses = _accesses_of(setup.capture, graph, plan)
+    return bool(plan.words) or may_write(accesses, set(given.tolist()))
 
 
 def _can_be_native(setup: Setup, options: EntryOptions, outputs: OutputPlan) -> bool:

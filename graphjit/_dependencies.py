@@ -76,6 +76,11 @@ def find_accesses(
     return found
 
 
+def may_write(accesses: Sequence[Access], memories: set[int]) -> bool:
+    """Say whether a node that is given any of these pieces of memory may write to it."""
+    return any(access.writes & memories for access in accesses)
+
+
 def _nodes_that_may_use_any(
     graph: CapturedGraph,
     plan: RelocationPlan,

@@ -23,10 +23,12 @@ from graphjit._relocation import RelocationPlan
 from graphjit._scalars import Encoding, ScalarWord, encodings, is_real
 from graphjit.errors import DynamicScalarError
 
-_REALS = (0.0, -7.126354e29, 1.0, 3.318764211e-21, -1.0, 6.02214076e23, 1.6180339887)
-"""Spread out, so that a decision by a threshold, and a limit, show."""
-_FRACTIONS = (0, -0.91234567, 1, 0.83456789, -1, 0.12345678, 0.000123456)
-"""The same for integers, as parts of their range."""
+_REALS = (0, -7.126354e29, 1, 3.318764211e-21, -1, 6.02214076e23, 2, 1.6180339887, 0.5)
+"""Spread out, so that a decision by a threshold, and a limit, show; and numbers for which
+libraries have ways of their own, as for squares and square roots."""
+_FRACTIONS = (0, -0.91234567, 1, 0.83456789, -1, 0.12345678, 2, 0.00123456, 3)
+"""The same for integers; what is no whole number is a part of their range."""
+_SPECIAL = (0, 1, -1, 2, 3, 0.5)
 _INTEGER_TYPES = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1")
 _ADVICE = (
     "A graph launch runs no Python: only the value itself may reach the kernels. Do it before the "
@@ -54,28 +56,32 @@ def probe_values(values: Sequence[Any]) -> Iterator[list[tuple[Any, ...]]]:
     n = len(_REALS)
     for dtype in _INTEGER_TYPES:
         yield [
-            tuple(_probe(value, (turn + 2 * i) % n, dtype) for i, value in enumerate(values))
+            tuple(_probe(value, turn + 2 * i, 1 - i / 256, dtype) for i, value in enumerate(values))
             for turn in range(n)
         ]
         if not any(type(value) is int for value in values):
             return
 
 
-def _probe(value: Any, turn: int, dtype: str) -> Any:
+def _probe(value: Any, turn: int, scale: float, dtype: str) -> Any:
+    """Return another number of the same type; ``scale`` makes it differ from other scalars'."""
     kind = type(value)
     if kind is int or isinstance(value, np.integer):
         info = np.iinfo(dtype if kind is int else kind)
-        fraction = _FRACTIONS[turn]
-        if isinstance(fraction, int):
-            return kind(max(fraction, info.min))
-        if fraction < 0:
-            return kind(int(fraction * -info.min) if info.min else int(-fraction * info.max))
-        return kind(int(fraction * (info.max >> (kind is int and dtype == "u8"))))
-    if is_real(value):
-        with np.errstate(all="ignore"):
-            return kind(_REALS[turn])
+        part = _FRACTIONS[turn % len(_FRACTIONS)]
+        if part in _SPECIAL:
+            return kind(max(int(part), info.min))
+        most = info.max >> (kind is int and dtype == "u8")  # CuPy has another type for more
+        return kind(int((part if info.min else abs(part)) * scale * most))
     with np.errstate(all="ignore"):
-        return kind(complex(_REALS[turn], _REALS[(turn + 3) % len(_REALS)]))
+        if is_real(value):
+            return kind(_real(turn, scale))
+        return kind(complex(_real(turn, scale), _real(turn + 3, scale)))
+
+
+def _real(turn: int, scale: float) -> float:
+    number = _REALS[turn % len(_REALS)]
+    return float(number) if number in _SPECIAL else number * scale
 
 
 def find_scalar_words(

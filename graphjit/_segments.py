@@ -37,6 +37,10 @@ _PARTLY_DONE = (
     "The call had been carried out up to the read at {where}; arrays that the function changes in "
     "place may have been changed. Calls of this signature run eagerly from now on."
 )
+_RUN_EAGERLY = (
+    "Nothing had been changed by then. The call was run eagerly instead, and its result is in "
+    "`error.eager_result`; calls of this signature run eagerly from now on."
+)
 
 
 @dataclass(slots=True)
@@ -56,8 +60,14 @@ class Segment:
     """Blocks of memory that are no scratch: the carried ones, then the fresh ones."""
     source: Target | None = None
     """Where the bytes to read are."""
+    changes_arguments: bool = True
+    """False if nothing that outlives the call can be changed by the launch."""
     entry: Entry = None
     children: dict[bytes, Segment] = field(default_factory=dict)
+
+    def note(self, source: Target, changes_arguments: bool) -> None:
+        """Note what the analysis of the graph has found."""
+        self.source, self.changes_arguments = source, changes_arguments
 
 
 def plan_segment(
@@ -104,17 +114,36 @@ class SegmentTree:
         self._n_running = 0
         self._is_closed = False
 
-    def run(self, call: Call, arrays: list[Any]) -> Any:
-        """Launch segment after segment; ``MISS`` if the tree has been closed before."""
-        with self._running() as is_open:
-            return self._run(call, arrays) if is_open else MISS
+    def run(self, call: Call, arrays: list[Any], eager: Callable[[], Any] | None = None) -> Any:
+        """Launch segment after segment; ``MISS`` if the tree has been closed before.
 
-    def _run(self, call: Call, arrays: list[Any]) -> Any:
+        If the call cannot go on, and has changed nothing yet, ``eager`` runs it instead.
+        """
+        with self._running() as is_open:
+            if not is_open:
+                return MISS
+            done: list[Segment] = []
+            try:
+                return self._run(call, arrays, done)
+            except (CaptureError, AnalysisError) as error:
+                self.failure = str(error)
+                if eager is None or any(segment.changes_arguments for segment in done):
+                    where = done[-1].end.where if done[-1].end else "its end"
+                    error.add_note(_PARTLY_DONE.format(where=where))
+                else:
+                    error.eager_result = eager()
+                    error.add_note(_RUN_EAGERLY)
+                raise
+
+    def _run(self, call: Call, arrays: list[Any], done: list[Segment]) -> Any:
         segment, known, blocks = self.root, [], dict[int, Memory]()
         while True:
             launched = segment.entry.launch_on(arrays, [blocks[i] for i in segment.carried])
             if launched is None:
-                return MISS  # a finaliser, in the middle of a launch by the same thread
+                if not done:
+                    return MISS  # a finaliser, in the middle of a launch by the same thread
+                raise CaptureError("a finaliser calls the function amid its own launch")
+            done.append(segment)
             memories, slots = launched
             first = len(segment.carried)
             blocks |= zip(segment.fresh, memories[first : first + len(segment.fresh)], strict=True)
@@ -151,13 +180,7 @@ class SegmentTree:
             found = segment.children.get(known[-1].data)
             if found is None:
                 implicit = arrays[len(call.arrays) :]
-                try:
-                    found = self._capture_next(call, implicit, known, carried)
-                except (CaptureError, AnalysisError) as error:
-                    self.failure = str(error)
-                    assert segment.end is not None
-                    error.add_note(_PARTLY_DONE.format(where=segment.end.where))
-                    raise
+                found = self._capture_next(call, implicit, known, carried)
                 segment.children[known[-1].data] = found
                 self.n_segments += 1
                 if self.n_segments >= MAX_SEGMENTS:

@@ -86,17 +86,23 @@ class State:
             eager = partial(self.fn, *args, **kwargs)
             return verify_launch(self.name, eager, launch, entry, arrays)
         if entry.segments is not None:
-            return self._launch_segments(call, entry, entry.segments, arrays)
+            eager = partial(self.fn, *args, **kwargs)
+            return self._launch_segments(call, entry, entry.segments, arrays, eager)
         if IS_COMPILED and entry.can_be_native:
             self._serve_natively(call, entry, args, kwargs, arrays)
         return entry.launch(call, arrays)
 
     def _launch_segments(
-        self, call: Call, entry: CacheEntry, tree: SegmentTree, arrays: list[Any]
+        self,
+        call: Call,
+        entry: CacheEntry,
+        tree: SegmentTree,
+        arrays: list[Any],
+        eager: Callable[[], Any],
     ) -> Any:
         """Launch a function that is split at its reads on the host."""
         try:
-            return entry.launch(call, arrays)
+            return tree.run(call, arrays, eager)
         finally:
             if tree.failure:
                 self.cache.refuse(call.key, tree.failure)

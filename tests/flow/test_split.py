@@ -216,6 +216,25 @@ def test_a_branch_that_cannot_be_captured():
     assert "refus" in str(call.explain(xp.ones(2))) or "eagerly" in str(call.explain(xp.ones(2)))
 
 
+def test_a_part_that_cannot_be_captured_before_anything_changed():
+    """Without changes in place the call is run eagerly, and its result is with the error."""
+
+    def fn(x):
+        y = x * 2
+        if y.sum() > 0:
+            xp.synchronize()
+        return y + 1
+
+    call = split(fn)
+    for _ in range(2):
+        assert call(xp.ones(2) * -3).tolist() == [-5.0, -5.0]
+    with pytest.raises(CaptureError) as caught:
+        call(xp.ones(2))
+    assert caught.value.eager_result.tolist() == [3.0, 3.0]
+    assert "run eagerly instead" in caught.value.__notes__[-1]
+    assert call(xp.ones(2)).tolist() == [3.0, 3.0]
+
+
 def test_too_many_different_values():
     """A value that is another one each time fills the tree; then calls run eagerly."""
 

@@ -184,14 +184,27 @@ def test_numbers_that_the_kernel_does_not_hold():
         (lambda x, a: x[a:], 2, "decides"),
         (lambda x, a: x + cp.asarray(a), 1.5, "host data|decides|computed"),
         (lambda x, a: x * math.sqrt(a), 2.25, "is computed with|derived form"),
+        (lambda x, a: abs(x) ** a, 1.5, "decides what is launched"),
+        (lambda x, n: x**n, 3, "decides what is launched"),
         (lambda x, a: _fill(x, a), 1.5, "decides what is launched"),
         (lambda x, a: cp.linspace(0, a, 5) + x[0], 1.5, "computed|decides|derived|host data"),
         (lambda x, a: cp.random.normal(0, a, 5) + x[0], 1.5, "random numbers|computed|decides"),
     ],
-    ids=["derived", "branch", "slice", "asarray", "sqrt", "full", "linspace", "random"],
+    ids=[
+        "derived",
+        "branch",
+        "slice",
+        "asarray",
+        "sqrt",
+        "power",
+        "square",
+        "full",
+        "linspace",
+        "random",
+    ],
 )
 def test_what_is_refused(fn, number, reason):
     """What the host does with the number is refused, and the eager result is there."""
     with pytest.raises(DynamicScalarError, match=reason) as caught:
-        graphed(dynamic="a")(fn)(normal(8), number)
+        graphed(dynamic=fn.__code__.co_varnames[1])(fn)(normal(8), number)
     assert caught.value.eager_result is not None

@@ -38,6 +38,7 @@ OPTIONS = (
     "warmup=2",
     "verify=True",
 )
+REFUSAL_OPTIONS = ("on_unsupported='eager'", "on_unsupported='split'", "on_unsupported='split'")
 _STATE = (
     "scale = 2\n"
     "class Model: pass\n"
@@ -287,7 +288,7 @@ def make_program(seed: str, operations: tuple[Operation, ...]) -> Program:
     builder = _Builder(seed, operations)
     refusals = bool(builder.refused)
     if refusals and builder.random.randint(0, 1):
-        builder.refusal_option = "on_unsupported='eager'"
+        builder.refusal_option = builder.pick(REFUSAL_OPTIONS)
     for _ in range(builder.random.randint(0, 2)):
         # Under a plain function, the error of a refusal would bring the result of a part only.
         is_graphed = refusals or bool(builder.random.randint(0, 1))

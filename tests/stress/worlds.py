@@ -16,6 +16,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+from hypothesis.errors import UnsatisfiedAssumption
 
 from graphjit import CacheGrowthWarning, GraphjitError
 from graphjit import graphed as real_graphed
@@ -116,7 +117,7 @@ class Namespace:
         for thread in threads * self.is_graphed:
             thread.join(120)
         for result in results:
-            if isinstance(result, GraphjitError) and self.may_be_refused:
+            if isinstance(result, GraphjitError) and self.may_be_refused and not _is_partly(result):
                 continue
             if isinstance(result, BaseException):
                 raise result
@@ -158,6 +159,15 @@ class Namespace:
         self.functions.clear()
 
 
+def _is_partly(error: GraphjitError) -> bool:
+    """Say whether a split call has been carried out partly; it has no eager result then."""
+    return any("carried out up to" in note for note in getattr(error, "__notes__", ()))
+
+
+class Partly(UnsatisfiedAssumption):
+    """A split call has been carried out partly, and says so: the worlds cannot be alike again."""
+
+
 class Worlds:
     """Two worlds that a script runs in."""
 
@@ -191,6 +201,8 @@ class Worlds:
     def _accept_refusal(self, line: str, error: GraphjitError) -> None:
         kind = type(error).__name__
         self.counts.refusals[kind] = self.counts.refusals.get(kind, 0) + 1
+        if _is_partly(error):
+            raise Partly from error
         name = line.split("= ")[0].strip().split()[-1]
         if not self.may_be_refused:
             self.fail(f"refused: {kind}: {error}", error)
