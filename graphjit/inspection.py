@@ -213,9 +213,10 @@ def table(entries: Sequence[EntryInfo]) -> Table:
     for e in entries:
         held = e.constant_nbytes + e.external_nbytes + e.table_nbytes
         words = f"{e.relocations} words, {e.patch_kind}"
+        graphs = f"{e.segments} graphs, " if e.segments > 1 else ""
         result.add_row(
             _brief(e.signature),
-            f"{sum(e.nodes.values())} nodes\n{words if e.relocations else 'no addresses'}",
+            f"{graphs}{sum(e.nodes.values())} nodes\n{words if e.relocations else 'no addresses'}",
             str(e.hits),
             decimal(e.output_nbytes + e.scratch_nbytes),
             decimal(held),
