@@ -170,7 +170,7 @@ class State:
             objects, classes = self.reader.objects(call), self.reader.classes(call)
             watch = find_implicit(self.fn, objects, adapter, ran, classes)
             options = replace(self.entry_options, library_code=frozenset(ran.library_modules))
-            fn = partial(self._call_watched, ran, adapter.library_modules)
+            fn = partial(_call_watched, self.fn, ran, adapter.library_modules)
             entry = build_entry(fn, self.name, call, signature, watch, options)
             if n_known == (len(ran.codes), len(ran.library_modules)):
                 if entry.segments is not None:
@@ -184,12 +184,19 @@ class State:
             raise CaptureError(_VERIFY_DRAWS.format(function=self.name))
         return entry
 
-    def _call_watched(
-        self, ran: RanCode, library_modules: frozenset[str], /, *args: Any, **kwargs: Any
-    ) -> Any:
-        with watch_code(library_modules, refuse_new_thread) as again:
-            try:
-                return self.fn(*args, **kwargs)
-            finally:
-                ran.codes.update(again.codes)
-                ran.library_modules |= again.library_modules
+
+def _call_watched(
+    fn: Callable[..., Any],
+    ran: RanCode,
+    library_modules: frozenset[str],
+    /,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Call a function, and add the code that runs to ``ran``."""
+    with watch_code(library_modules, refuse_new_thread) as again:
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            ran.codes.update(again.codes)
+            ran.library_modules |= again.library_modules
