@@ -28,6 +28,7 @@ from graphjit._adapters.cupy_capture import (
     take_memory_away,
 )
 from graphjit._adapters.cupy_kernels import read_only_params, unwritten_bytes
+from graphjit._adapters.cupy_libraries import cufft_plans, libraries_in_use
 from graphjit._adapters.cupy_native import native_library
 from graphjit._adapters.cupy_random import recorded
 from graphjit._adapters.cupy_sparse import register_sparse
@@ -174,10 +175,7 @@ class CupyAdapter:
                     cupy.random.RandomState(0).random_sample(1)
 
     def libraries_in_use(self, modules: frozenset[str]) -> list[Any]:
-        """Keep cuFFT's plans: a plan takes its kernels along when it leaves CuPy's cache."""
-        if not any(name.startswith(("cupy.fft", "cupyx.scipy.fft")) for name in modules):
-            return []
-        return _cufft_plans()
+        return libraries_in_use(modules)
 
     def adjust(self, error: BaseException, hooks: CaptureHooks) -> bool:
         return adjust(error, hooks.hints)
@@ -200,7 +198,7 @@ class CupyAdapter:
     def memory_owners(self, ptrs: Iterable[int]) -> dict[int, tuple[Any, str, bool]]:
         owners: dict[int, tuple[Any, str, bool]] = {}
         wanted = list(ptrs)
-        for obj in [*live_objects(cupy.ndarray), *_cufft_plans()]:
+        for obj in [*live_objects(cupy.ndarray), *cufft_plans()]:
             if isinstance(obj, cupy.ndarray):
                 spec = self.spec(obj)
                 begin, end = obj.data.ptr + spec.low, obj.data.ptr + spec.high
@@ -247,13 +245,6 @@ def _release_staging_buffers(driver: CudaDriver) -> None:
     """Let CuPy forget host copies in flight: it would query their events during the capture."""
     driver.wait_for_device()
     cupy.cuda.alloc_pinned_memory(1)
-
-
-def _cufft_plans() -> list[Any]:
-    """Return the plans of cuFFT, whose module is loaded lazily."""
-    module = sys.modules.get("cupy.cuda.cufft")
-    kinds = [module.Plan1d, module.PlanNd] if module else []
-    return [plan for kind in kinds for plan in live_objects(kind)]
 
 
 def _array(spec: ArraySpec, pointer: Any) -> Any:
