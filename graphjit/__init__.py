@@ -17,6 +17,7 @@ The files, in the order of one call (imports go down this list, never up):
     _outputs            what it returned -> how to build that on every call
     _draws              random numbers whose generators count on the host
     _escapes            what it kept although a later call overwrites it
+    _turns              graphs that work in one memory of a library take turns
     _externals          memory that cannot be re-pointed: listed and kept alive
     _instantiate        nodes -> executable graph
     _executable         patch it and launch it

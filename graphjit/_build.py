@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from graphjit._adapters.interface import Adapter, Memory
-from graphjit._capture import (
-    Capture,
-    Captured,
-)
+from graphjit._capture import Capture, Captured
 from graphjit._dependencies import (
     Access,
     critical_path,
@@ -26,7 +23,7 @@ from graphjit._dependencies import (
 from graphjit._entry import CacheEntry
 from graphjit._escapes import refuse_escapes
 from graphjit._executable import Executable
-from graphjit._externals import find_externals
+from graphjit._externals import External, find_externals
 from graphjit._instantiate import instantiate
 from graphjit._nodes import CapturedGraph
 from graphjit._outputs import OutputPlan, plan_outputs
@@ -37,6 +34,7 @@ from graphjit._replace import merge_fills, replace_copies_and_fills
 from graphjit._segments import Segment, plan_segment
 from graphjit._setup import Setup, Slots
 from graphjit._signature import Signature
+from graphjit._turns import take_turns
 from graphjit._watch import Watch
 
 SHARED_SCRATCH_NBYTES = 16 << 10
@@ -87,8 +85,8 @@ def _finish(
         segment.note(slots.target_of(segment.end.ptr), _changes_arguments(setup, graph, plan))
     externals = find_externals(capture, plan, graph, allow_arrays=options.is_block)
     captured_at = time.perf_counter()
-    n_slots = slots.n_slots + len(plan.scalar_slots)
-    executable = instantiate(capture.driver, graph, plan, n_slots, options.patch)
+    executable = instantiate(capture.driver, graph, plan, slots.n_slots, options.patch)
+    static_memory = _complete(executable, externals, adapter, memory_nbytes, options)
     return CacheEntry(
         signature=signature,
         adapter=adapter,
@@ -111,7 +109,7 @@ def _finish(
         capture_us=(captured_at - setup.started) * 1e6,
         instantiate_us=(time.perf_counter() - captured_at) * 1e6,
         kept=adapter.libraries_in_use(options.library_code),
-        static_memory=_static_memory(adapter, memory_nbytes, options),
+        static_memory=static_memory,
         can_be_native=_can_be_native(setup, options, outputs),
         segment=segment,
     )
@@ -131,11 +129,21 @@ def _segment_of(captured: Captured, setup: Setup, options: EntryOptions) -> Segm
     return plan_segment(capture.regions, replay.known, replay.carried, replay.end, outputs)
 
 
-def _static_memory(
-    adapter: Adapter, memory_nbytes: list[int], options: EntryOptions
+def _complete(
+    executable: Executable,
+    externals: list[External],
+    adapter: Adapter,
+    memory_nbytes: list[int],
+    options: EntryOptions,
 ) -> list[Memory] | None:
-    is_static = options.outputs == "static"
-    return [adapter.allocate(nbytes) for nbytes in memory_nbytes] if is_static else None
+    """Order the launches with those of other graphs; return the memory of static outputs."""
+    try:
+        take_turns(executable, externals)
+        is_static = options.outputs == "static"
+        return [adapter.allocate(nbytes) for nbytes in memory_nbytes] if is_static else None
+    except BaseException:
+        executable.close()
+        raise
 
 
 def _analysed(options: EntryOptions, captured: Captured, setup: Setup) -> Analysed:

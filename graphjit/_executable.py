@@ -4,7 +4,8 @@ Input: the slots of a call.
 Output: ``Executable``: patch and launch in O(1) driver calls (device patch) or one call a
 touched node (host patch).
 Raises: ``DriverError``.
-Source: cuGraphExecKernelNodeSetParams, cuGraphLaunch, cuGraphExecDestroy.
+Source: cuGraphExecKernelNodeSetParams, cuGraphLaunch, cuGraphExecDestroy, cuStreamWaitEvent,
+cuEventRecord.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphjit._driver.interface import Driver
-from graphjit._hit import HitCounts, Lock
+from graphjit._hit import TURNS, HitCounts, Lock
 
 _U64 = (1 << 64) - 1
 
@@ -42,7 +43,7 @@ class DevicePatch:
     table_ptr: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Executable:
     """A CUgraphExec and everything that must live as long as it does."""
 
@@ -59,6 +60,9 @@ class Executable:
     counts: HitCounts = field(default_factory=HitCounts)
     native: list[Any] = field(default_factory=list)
     lock: Any = field(default_factory=Lock)
+    turns: list[int] = field(default_factory=list)
+    """Events of memory that other graphs work in, too; see ``_turns``."""
+    library_memory: list[Any] = field(default_factory=list)
 
     def launch(
         self, slots: list[int], stream: int, draw: Callable[[list[int]], None] | None = None
@@ -81,11 +85,28 @@ class Executable:
                     draw(slots)
                 if not counts.points_at(slots):
                     self._patch(slots)
-                self.driver.graph_launch(self.graph_exec, stream)
+                self._launch(stream)
                 counts.launches += 1
             finally:
                 counts.launching = 0
             return True
+
+    def _launch(self, stream: int) -> None:
+        driver = self.driver
+        if not self.turns:
+            driver.graph_launch(self.graph_exec, stream)
+            return
+        with TURNS:
+            for event in self.turns:
+                driver.stream_wait_event(stream, event)
+            driver.graph_launch(self.graph_exec, stream)
+            for event in self.turns:
+                driver.event_record(event, stream)
+
+    def take_turns(self, event: int) -> None:
+        """From the next launch on, wait for an event before it and record the event behind it."""
+        with self.lock:
+            self.turns.append(event)
 
     def _patch(self, slots: Sequence[int]) -> None:
         self.counts.set_slots(None)  # half a patch is no state to skip from
@@ -135,6 +156,7 @@ class Executable:
             self.native.clear()
         if graph_exec is None:
             return
+        self.library_memory.clear()
         self.driver.graph_exec_destroy(graph_exec)
         self.driver.graph_destroy(self.graph)
         for ptr in self.owned_ptrs:

@@ -28,6 +28,8 @@ class External:
     """Name of the first kernel that is given its address."""
     owner: Any
     """Keeps the memory alive; None if the owner is not known."""
+    is_array: bool
+    """An array of the user's, and no memory of a library."""
 
 
 def find_externals(
@@ -59,6 +61,6 @@ def find_externals(
                 f"in its code holds: graphjit could not see it being replaced. Pass it as an "
                 f"argument, or read it by a plain attribute."
             )
-        external = External(base_ptr, nbytes, holder, kernels[word], owner)
+        external = External(base_ptr, nbytes, holder, kernels[word], owner, is_array)
         externals.setdefault(base_ptr if owner is None else word, external)
     return list(externals.values())

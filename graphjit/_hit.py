@@ -14,6 +14,7 @@ IS_COMPILED = False
 if TYPE_CHECKING or os.environ.get("GRAPHJIT_PURE_PYTHON", "") not in ("", "0"):
     from graphjit._hit_python import (
         MISS,
+        TURNS,
         Clock,
         FastHits,
         HitCounts,
@@ -27,6 +28,7 @@ else:
     try:
         from graphjit._hit_cython import (
             MISS,
+            TURNS,
             Clock,
             FastHits,
             HitCounts,
@@ -41,6 +43,7 @@ else:
     except ImportError:  # the extension is optional: no C compiler at install time
         from graphjit._hit_python import (
             MISS,
+            TURNS,
             Clock,
             FastHits,
             HitCounts,
@@ -54,6 +57,7 @@ else:
 __all__ = [
     "IS_COMPILED",
     "MISS",
+    "TURNS",
     "Clock",
     "FastHits",
     "HitCounts",

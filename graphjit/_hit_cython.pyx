@@ -5,7 +5,8 @@ Input: the arguments of a call. Output: what the function returns, or ``MISS``.
 ``MISS`` means: take the Python path, whose ``State.run`` is the specification of this file;
 it decides everything that is not plain: other containers, misses, errors.
 Source: cuCtxGetCurrent, cuStreamIsCapturing, cuGraphExecKernelNodeSetParams, cuGraphLaunch,
-obtained at run time (cuGetProcAddress), so that the build needs no CUDA headers.
+cuStreamWaitEvent, cuEventRecord; obtained at run time (cuGetProcAddress), so that the build needs
+no CUDA headers.
 
 The fields of these classes are guarded by the GIL; on a free-threaded build of Python the
 interpreter turns it on when it imports this module.
@@ -49,6 +50,8 @@ ctypedef int (*CtxGetCurrent)(void**) noexcept nogil
 ctypedef int (*StreamIsCapturing)(void*, int*) noexcept nogil
 ctypedef int (*ExecKernelNodeSetParams)(void*, void*, void*) noexcept nogil
 ctypedef int (*GraphLaunch)(void*, void*) noexcept nogil
+ctypedef int (*StreamWaitEvent)(void*, void*, unsigned int) noexcept nogil
+ctypedef int (*EventRecord)(void*, void*) noexcept nogil
 ctypedef intptr_t (*CurrentStream)() except? -1
 
 
@@ -59,6 +62,8 @@ cdef class NativeLibrary:
     cdef StreamIsCapturing stream_is_capturing
     cdef ExecKernelNodeSetParams exec_kernel_node_set_params
     cdef GraphLaunch graph_launch
+    cdef StreamWaitEvent stream_wait_event
+    cdef EventRecord event_record
     cdef PyTypeObject* array_type
     cdef Py_ssize_t shape, strides, dtype, data, base, ptr, device_id
     cdef CurrentStream current_stream
@@ -70,6 +75,8 @@ cdef class NativeLibrary:
         self.exec_kernel_node_set_params = <ExecKernelNodeSetParams><uintptr_t>entry_points[
             "cuGraphExecKernelNodeSetParams"]
         self.graph_launch = <GraphLaunch><uintptr_t>entry_points["cuGraphLaunch"]
+        self.stream_wait_event = <StreamWaitEvent><uintptr_t>entry_points["cuStreamWaitEvent"]
+        self.event_record = <EventRecord><uintptr_t>entry_points["cuEventRecord"]
         self.types = (array_type,)
         self.array_type = <PyTypeObject*>array_type
         self.shape, self.strides = layout.shape, layout.strides
@@ -111,6 +118,10 @@ cdef class Lock:
 
     def __exit__(self, *error):
         self.mutex.release()
+
+
+TURNS = Lock()
+cdef Lock turns_lock = TURNS
 
 
 cdef struct Word:
@@ -162,7 +173,7 @@ cdef class NativeEntry:
     cdef int64_t[MAX_SLOTS] static_low
     cdef int64_t[MAX_SLOTS] static_high
     cdef Py_ssize_t n_static
-    cdef list patches, templates, steps
+    cdef list patches, templates, steps, turns
     cdef bint has_implicit, is_tuple, is_static, has_apart
     cdef public bint is_open
 
@@ -183,6 +194,7 @@ cdef class NativeEntry:
         self.n_slots = self.n_leaders + self.n_memories
         if plan.scratch_offset >= 0:
             self.n_slots += 1
+        self.turns = plan.executable.turns
         self.patches = [NativePatch(*p) for p in plan.patches]
         self.templates, self.is_tuple = plan.templates, plan.is_tuple
         self.build = plan.build
@@ -269,11 +281,31 @@ cdef class NativeEntry:
             memcpy(counts.last_slots, slots, 8 * self.n_slots)
             counts.is_current = True
             counts.patches += 1
-        with nogil:
-            status = self.lib.graph_launch(graph_exec, <void*><uintptr_t>stream)
-        if status:
-            self.executable.fail("cuGraphLaunch", status)
+        if self.turns:
+            self.launch_in_turn(graph_exec, <void*><uintptr_t>stream)
+        else:
+            with nogil:
+                status = self.lib.graph_launch(graph_exec, <void*><uintptr_t>stream)
+            if status:
+                self.executable.fail("cuGraphLaunch", status)
         counts.launches += 1
+
+    cdef launch_in_turn(self, void* graph_exec, void* stream):
+        """Launch behind the last launch of any graph that works in the same memory."""
+        cdef uintptr_t event
+        turns_lock.mutex.acquire()
+        try:
+            for event in self.turns:
+                self.check("cuStreamWaitEvent", self.lib.stream_wait_event(stream, <void*>event, 0))
+            self.check("cuGraphLaunch", self.lib.graph_launch(graph_exec, stream))
+            for event in self.turns:
+                self.check("cuEventRecord", self.lib.event_record(<void*>event, stream))
+        finally:
+            turns_lock.mutex.release()
+
+    cdef check(self, call, int status):
+        if status:
+            self.executable.fail(call, status)
 
     cdef object build_outputs(self, leaves, list arrays, list memories):
         cdef Py_ssize_t i

@@ -24,6 +24,8 @@ class Clock:
 
 
 Lock = threading.Lock
+TURNS = Lock()
+"""Held while launches that take turns are queued."""
 
 
 class HitCounts:

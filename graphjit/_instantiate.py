@@ -1,6 +1,6 @@
 """Build an executable graph from captured data, with the patch that re-points it.
 
-Input: a captured graph, a ``RelocationPlan`` and the number of slots.
+Input: a captured graph, a ``RelocationPlan`` and the number of slots for addresses.
 Output: ``Executable``.
 Raises: ``DriverError``, ``PatchError``; then nothing is left of the graph.
 Source: cuGraphAddKernelNode, cuGraphKernelNodeCopyAttributes, cuGraphInstantiate,
@@ -62,7 +62,7 @@ def instantiate(
     """
     kind = choose_patch_kind(driver, plan, wanted)
     handle = driver.graph_create()
-    executable = Executable(driver, handle, None, n_slots, kind)
+    executable = Executable(driver, handle, None, n_slots + len(plan.scalar_slots), kind)
     try:
         nodes, params = _add_nodes(driver, handle, graph)
         driver.graph_add_dependencies(

@@ -252,6 +252,29 @@ def unjoined_work_is_refused(bench: Bench) -> None:
     assert not bench.driver.stream_is_capturing(other)
 
 
+def streams_wait_for_events(bench: Bench) -> None:
+    """A stream waits for what an event has noted of another; one never recorded is no wait."""
+    driver, dst = bench.driver, bench.memory(b"." * 8)
+    other, event = bench.new_stream(), driver.event_create()
+    driver.stream_wait_event(other, event)
+    driver.launch_kernel(*bench.fill(dst, 0x41, 8), bench.stream)
+    driver.event_record(event, bench.stream)
+    driver.stream_wait_event(other, event)
+    driver.event_destroy(event)
+    driver.launch_kernel(*bench.fill(dst, 0x42, 8), other)
+    driver.stream_synchronize(other)
+    assert bench.read(dst, 8) == b"B" * 8
+
+
+def waiting_for_the_device_spares_captures(bench: Bench) -> None:
+    """``wait_for_device`` is legal while this thread captures, and spares the capture."""
+    dst = bench.memory(b"." * 8)
+    bench.driver.stream_begin_capture(bench.stream, "thread_local")
+    bench.driver.launch_kernel(*bench.fill(dst, 1, 8), bench.stream)
+    bench.driver.wait_for_device()
+    assert len(bench.end_capture().nodes) == 1
+
+
 CHECKS: tuple[Check, ...] = (
     memory_keeps_what_is_written,
     address_range_is_that_of_the_allocation,
@@ -271,4 +294,6 @@ CHECKS: tuple[Check, ...] = (
     capture_ends_in_its_own_thread,
     streams_fork_and_join,
     unjoined_work_is_refused,
+    streams_wait_for_events,
+    waiting_for_the_device_spares_captures,
 )

@@ -27,6 +27,8 @@ _ENTRY_POINTS = {
     "cuStreamIsCapturing": 12000,
     "cuGraphExecKernelNodeSetParams": 12000,
     "cuGraphLaunch": 12000,
+    "cuStreamWaitEvent": 12000,
+    "cuEventRecord": 12000,
 }
 
 
@@ -82,6 +84,23 @@ class CudaDriver(CudaMemory):
     def stream_is_capturing(self, stream: int) -> bool:
         status = check(cu.cuStreamIsCapturing(stream), "cuStreamIsCapturing")
         return bool(status != cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+
+    # -- events
+
+    def event_create(self) -> int:
+        flags = cu.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        with self.relaxed():
+            return int(check(cu.cuEventCreate(flags), "cuEventCreate"))
+
+    def event_destroy(self, event: int) -> None:
+        with self.relaxed():
+            check(cu.cuEventDestroy(event), "cuEventDestroy")
+
+    def event_record(self, event: int, stream: int) -> None:
+        check(cu.cuEventRecord(event, stream), "cuEventRecord")
+
+    def stream_wait_event(self, stream: int, event: int) -> None:
+        check(cu.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent")
 
     # -- graphs
 

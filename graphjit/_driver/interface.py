@@ -87,6 +87,9 @@ class Driver(Protocol):
     def memcpy_dtoh(self, src_ptr: int, nbytes: int) -> bytes:
         """Copy from the device and wait."""
 
+    def wait_for_device(self) -> None:
+        """Wait for all work; legal while any stream is capturing."""
+
     def mem_get_address_range(self, ptr: int) -> tuple[int, int] | None:
         """Return (base, nbytes) of the allocation around ``ptr``, or None.
 
@@ -110,6 +113,19 @@ class Driver(Protocol):
 
     def stream_is_capturing(self, stream: int) -> bool:
         """True while active *or invalidated* (cuStreamIsCapturing)."""
+
+    # -- events
+    def event_create(self) -> int:
+        """Create an event without a time (cuEventCreate)."""
+
+    def event_destroy(self, event: int) -> None:
+        """Destroy an event; who waits for it goes on waiting (cuEventDestroy)."""
+
+    def event_record(self, event: int, stream: int) -> None:
+        """Note what the stream has been given so far (cuEventRecord)."""
+
+    def stream_wait_event(self, stream: int, event: int) -> None:
+        """Let what the stream is given next wait for what was noted (cuStreamWaitEvent)."""
 
     # -- graphs
     def graph_read(self, graph: Any) -> CapturedGraph:

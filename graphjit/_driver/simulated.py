@@ -95,6 +95,9 @@ class SimulatedDriver(SimulatedRuntime):
     def mem_get_address_range(self, ptr: int) -> tuple[int, int] | None:
         return self.memory.find(ptr)
 
+    def wait_for_device(self) -> None:
+        """Do nothing: work is done when a call returns."""
+
     # -- graphs
 
     def stream_end_capture(self, stream: int) -> SimulatedGraph:

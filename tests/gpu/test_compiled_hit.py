@@ -25,6 +25,7 @@ _GetContext = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
 _IsCapturing = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
 _SetParams = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _Launch = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_WaitEvent = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
 _CurrentStream = ctypes.CFUNCTYPE(ctypes.c_ssize_t)
 CONTEXT, STREAM, GRAPH_EXEC = 7, 55, 99
 
@@ -34,7 +35,7 @@ class Bench:
 
     def __init__(self):
         self.calls = []
-        self.context, self.is_capturing, self.status = CONTEXT, 0, 0
+        self.context, self.is_capturing, self.status, self.event_status = CONTEXT, 0, 0, 0
         self.buffer = ctypes.create_string_buffer(16 + 8 * 8)
         self._next_ptr = 0x7E00_0000_0000
         self._callbacks = {
@@ -42,6 +43,8 @@ class Bench:
             "cuStreamIsCapturing": _IsCapturing(self._get_capturing),
             "cuGraphExecKernelNodeSetParams": _SetParams(self._set_params),
             "cuGraphLaunch": _Launch(self._launch),
+            "cuStreamWaitEvent": _WaitEvent(self._wait_event),
+            "cuEventRecord": _Launch(self._record_event),
             "current stream": _CurrentStream(lambda: STREAM),
         }
         addresses = {
@@ -71,6 +74,14 @@ class Bench:
         self.calls.append((graph_exec, stream))
         return 0
 
+    def _wait_event(self, stream, event, flags):
+        self.calls.append(("wait", stream, event, flags))
+        return self.event_status
+
+    def _record_event(self, event, stream):
+        self.calls.append(("record", event, stream))
+        return self.event_status
+
     def allocate(self, nbytes):
         ptr, self._next_ptr = self._next_ptr, self._next_ptr + (1 << 20)
         memory = cp.cuda.UnownedMemory(ptr, max(nbytes, 1), None, device_id=0)
@@ -83,7 +94,9 @@ class Bench:
         """Describe an entry for calls like this one."""
         leaves, _ = flatten(args, lambda value: isinstance(value, cp.ndarray))
         n_arrays = sum(isinstance(a, cp.ndarray) for a in leaves) + changes.pop("n_implicit", 0)
-        executable = SimpleNamespace(lock=hit.Lock(), counts=hit.HitCounts(), fail=self._fail)
+        executable = SimpleNamespace(
+            lock=hit.Lock(), counts=hit.HitCounts(), fail=self._fail, turns=[]
+        )
         settings = {
             "entry": object(), "executable": executable, "graph_exec": GRAPH_EXEC,
             "context": CONTEXT, "spans": [(0, 16)] * n_arrays, "leaders": list(range(n_arrays)),
@@ -424,6 +437,35 @@ def test_a_failed_patch_is_forgotten(bench):
     bench.calls.clear()
     assert bench.hits.call((a, b)) is not hit.MISS
     assert len(bench.calls) == 2
+
+
+def test_launches_take_turns(bench):
+    """A launch waits for the events of shared memory before it and records them behind it."""
+    a, b = bench.array(), bench.array()
+    executable = bench.serve((a, b))
+    executable.turns += [1 << 47 | 6, 8]
+    assert bench.hits.call((a, b)) is not hit.MISS
+    assert bench.calls[1:] == [
+        ("wait", STREAM, 1 << 47 | 6, 0),
+        ("wait", STREAM, 8, 0),
+        (GRAPH_EXEC, STREAM),
+        ("record", 1 << 47 | 6, STREAM),
+        ("record", 8, STREAM),
+    ]
+    assert executable.counts.launches == 1
+
+
+def test_a_failed_wait_launches_nothing(bench):
+    """The error names the driver function, and the next launch can be made."""
+    a, b = bench.array(), bench.array()
+    bench.serve((a, b)).turns.append(8)
+    bench.event_status = 1
+    with pytest.raises(RuntimeError, match="cuStreamWaitEvent"):
+        bench.hits.call((a, b))
+    assert (GRAPH_EXEC, STREAM) not in bench.calls
+    bench.event_status = 0
+    assert bench.hits.call((a, b)) is not hit.MISS
+    assert (GRAPH_EXEC, STREAM) in bench.calls
 
 
 def test_threads(bench):

@@ -5,7 +5,7 @@ import threading
 
 import cupy as cp
 import pytest
-from helpers.gpu_checks import agrees, normal
+from helpers.gpu_checks import agrees, in_threads, normal, same_bits
 
 from graphjit import graphed
 from graphjit._adapters.cupy_libraries import libraries_in_use, library_handles
@@ -73,3 +73,47 @@ def test_other_state_is_left_alone():
     seen = []
     in_a_thread(lambda: seen.append(library_handles([state])))
     assert seen == [[]]
+
+
+def matrix(n):
+    """Return a symmetric positive definite matrix."""
+    a = normal(n, n, dtype="f8")
+    return a @ a.T / n + cp.eye(n)
+
+
+def signal(n):
+    """Return complex numbers."""
+    return normal(n) + 1j * normal(n)
+
+
+@pytest.mark.parametrize(
+    ("argument", "work"),
+    [
+        (lambda: signal(1 << 18), lambda a, k: cp.fft.fft(cp.fft.fft(a + k)) * k),
+        (lambda: signal(3 * 5 * 7 * 11 * 13), lambda a, k: cp.fft.ifft(a * k) + k),
+        (lambda: matrix(96), lambda a, k: cp.linalg.inv(cp.linalg.inv(a * k)) + k),
+        (lambda: matrix(64), lambda a, k: cp.linalg.cholesky(a * k) + k),
+    ],
+    ids=["fft", "ifft", "inv", "cholesky"],
+)
+def test_graphs_that_share_memory_of_a_library(argument, work):
+    """Launches on several streams at once give what eager calls give, one after the other."""
+    fns = [lambda a, k=k: work(a, k) for k in (1, 2, 3)]
+    calls = [graphed(fn) for fn in fns]
+    for call in calls:
+        call(argument())
+    arguments = [argument() for _ in range(12)]
+    expected = [[fn(a) for a in arguments] for fn in fns]
+    cp.cuda.Device().synchronize()
+    results = [None] * len(fns)
+
+    def launch(i):
+        with cp.cuda.Stream(non_blocking=True) as stream:
+            for _ in range(20):
+                results[i] = [calls[i](a) for a in arguments]
+            stream.synchronize()
+
+    in_threads(len(fns), launch)
+    for want, got in zip(expected, results, strict=True):
+        assert all(map(same_bits, want, got))
+    assert all(call.cache_info().misses == 1 for call in calls)
