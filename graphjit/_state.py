@@ -27,13 +27,14 @@ from graphjit._recipe import build_entry
 from graphjit._segments import SegmentTree
 from graphjit._setup import refuse_stand_ins
 from graphjit._verify import verify_launch
-from graphjit.errors import AnalysisError, CaptureError
+from graphjit.errors import AnalysisError, CaptureError, GraphjitError
 
 _VERIFY_DRAWS = (
     "{function} cannot be verified: it draws random numbers from a generator whose state is on the "
     "host, so that the eager call beside a launch would draw others. Leave out verify=True, or "
     "pass the random numbers as an argument."
 )
+_INSIDE = "It was raised in an eager call of {function}, which did not come to its end."
 
 
 class State:
@@ -81,12 +82,11 @@ class State:
             return MISS
         entry, arrays = found
         self.cache.count_hit(entry)
+        eager = partial(self._eagerly, call, args, kwargs)
         if self.options.verify:
             launch = partial(entry.launch, call, arrays)
-            eager = partial(self.fn, *args, **kwargs)
             return verify_launch(self.name, eager, launch, entry, arrays)
         if entry.segments is not None:
-            eager = partial(self.fn, *args, **kwargs)
             return self._launch_segments(call, entry, entry.segments, arrays, eager)
         if IS_COMPILED and entry.can_be_native:
             self._serve_natively(call, entry, args, kwargs, arrays)
@@ -137,8 +137,7 @@ class State:
 
     def _eager_then_capture(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.cache.refusal(call.key) is not None:
-            self.cache.eager_calls += 1
-            return self.fn(*args, **kwargs)
+            return self._refused(args, kwargs)
         self.cache.misses += 1
         with watch_code(call.adapter.library_modules) as ran:
             result = self.fn(*args, **kwargs)
@@ -157,6 +156,21 @@ class State:
             )
             raise
         return result
+
+    def _refused(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function that cannot be captured; graphed ones inside are launched."""
+        self.cache.eager_calls += 1
+        try:
+            return self.fn(*args, **kwargs)
+        except GraphjitError as error:
+            error.eager_result = None  # of the inner one: it is not this function's
+            error.add_note(_INSIDE.format(function=self.name))
+            raise
+
+    def _eagerly(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the plain function; graphed ones inside are plain too, as in a capture."""
+        with watch_code(call.adapter.library_modules):
+            return self.fn(*args, **kwargs)
 
     def _capture(self, call: Call, ran: RanCode) -> CacheEntry:
         adapter = call.adapter

@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from graphjit._adapters.interface import Adapter
 from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
 from graphjit._hit import MISS
+from graphjit._scalars import SCALARS
 from graphjit.errors import VerificationError
+
+_DIFFERS = (
+    "{name}: {what} of the graph differs from the eager call. The function depends on something that "
+    "graphjit does not see (host state, a library with atomics); find it, or run it with "
+    "{name}.eager(...)."
+)
 
 
 def verify_launch(
@@ -34,15 +42,21 @@ def verify_launch(
     if result is MISS:
         return MISS  # evicted meanwhile: the call begins anew
     got = flatten(result, adapter.is_array)[0]
-    for what, pairs in (
-        ("output", zip(expected, got, strict=True)),
-        ("array", zip(expected_arrays, arrays, strict=True)),
+    for what, left, right in (
+        ("output", expected, got),
+        ("array", expected_arrays, arrays),
     ):
-        for i, (left, right) in enumerate(pairs):
-            if adapter.is_array(left) and not adapter.equal_bits(left, right):
-                raise VerificationError(
-                    f"{name}: {what} {i} of the graph differs from the eager call. The function "
-                    f"depends on something that graphjit does not see (host state, a library "
-                    f"with atomics); find it, or run it with {name}.eager(...)."
-                )
+        if len(left) != len(right):
+            raise VerificationError(_DIFFERS.format(name=name, what=f"the number of {what}s"))
+        for i, pair in enumerate(zip(left, right, strict=True)):
+            if not _is_same(adapter, *pair):
+                raise VerificationError(_DIFFERS.format(name=name, what=f"{what} {i}"))
     return result
+
+
+def _is_same(adapter: Adapter, left: Any, right: Any) -> bool:
+    if adapter.is_array(left):
+        return adapter.is_array(right) and adapter.equal_bits(left, right)
+    if type(left) in SCALARS:
+        return type(left) is type(right) and bool(left == right or left != left)
+    return True  # an object of the user's, which may not compare

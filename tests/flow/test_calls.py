@@ -331,6 +331,28 @@ def test_verify_catches_hidden_state():
         fn(normal(3))
 
 
+@pytest.mark.parametrize(
+    ("returned", "what"),
+    [
+        (lambda n: [n], "output 1"),
+        (lambda n: [1] * n, "the number of outputs"),
+        (lambda n: [2.0 if n == 2 else xp.zeros(1)], "output 1"),
+    ],
+    ids=["number", "count", "kind"],
+)
+def test_verification_compares_what_is_no_array(returned, what):
+    """Another number in the result than the eager call returns, or another count of them."""
+    calls = itertools.count()
+
+    @graphed(verify=True)
+    def fn(x):
+        return [x + 1, *returned(next(calls))]  # what an iterator yields is not seen
+
+    fn(normal(2))
+    with pytest.raises(graphjit.VerificationError, match=what):
+        fn(normal(2))
+
+
 def test_loops_that_feed_back(patch):
     """A state that is fed back a hundred times, then again from another state."""
 

@@ -456,3 +456,41 @@ def test_notes_of_refusals_are_bounded():
         cache.refuse(("key", n), "reads")
     assert len(cache._refused) == 4096
     assert fn(x, 1) == float(x.sum()) + 1
+
+
+@graphed(dynamic="s")
+def scaled(x, s):
+    return x * (s + 1)  # a derived number: refused by itself
+
+
+def test_the_refusal_of_an_inner_function_has_no_result_for_the_outer_one():
+    """What the inner function returned must not be taken for the outer one's result."""
+
+    @graphed(on_unsupported="eager")
+    def outer(x):
+        if float(x.sum()) < 1e9:
+            x = x * 2
+        return scaled(x, 2.0) + 1
+
+    x = normal(3)
+    with pytest.raises(graphjit.DynamicScalarError) as caught:
+        scaled(x, 2.0)
+    assert same_bits(caught.value.eager_result, x * 3.0)
+    assert same_bits(outer(x), x * 2 * 3.0 + 1)  # the inner function was a plain one
+    with pytest.raises(graphjit.DynamicScalarError) as caught:
+        outer(x)
+    assert caught.value.eager_result is None
+    assert any("eager call of" in note and "outer" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("options", [{"verify": True}, {"verify": True, "on_unsupported": "split"}])
+def test_verification_compares_with_the_plain_function(options):
+    """Graphed functions that the verified one calls run as plain ones, as in its capture."""
+
+    @graphed(**options)
+    def outer(x):
+        return scaled(x, 2.0) + 1
+
+    for _ in range(3):
+        assert agrees(outer, lambda x: x * 3.0 + 1, normal(3))
+    assert outer.cache_info()[:2] == (2, 1)

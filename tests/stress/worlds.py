@@ -160,12 +160,13 @@ class Namespace:
 
 
 def _is_partly(error: GraphjitError) -> bool:
-    """Say whether a split call has been carried out partly; it has no eager result then."""
-    return any("carried out up to" in note for note in getattr(error, "__notes__", ()))
+    """Say whether a call has been carried out partly; it has no eager result then."""
+    notes = getattr(error, "__notes__", ())
+    return any("carried out up to" in n or "not come to its end" in n for n in notes)
 
 
 class Partly(UnsatisfiedAssumption):
-    """A split call has been carried out partly, and says so: the worlds cannot be alike again."""
+    """A call has been carried out partly, and says so: the worlds cannot be alike again."""
 
 
 class Worlds:
