@@ -36,6 +36,8 @@ from graphjit._watch import VALUE_TYPES
 from graphjit.errors import SignatureError
 
 _CONTAINERS = {tuple, list, dict}
+_MAX_DYNAMIC_INDEX = 64
+"""The compiled hit has a bit for each of the first positions."""
 
 
 @dataclass(slots=True)
@@ -95,6 +97,8 @@ class ArgumentReader:
         self.bind = make_binder(fn, self._signature)
         """Gives keyword, positional and default arguments one form; None if nothing is known."""
         self._named = NamedArguments(fn, self._signature, static, dynamic)
+        self.dynamic_index = [i for i, n in enumerate(self._positional) if n in self._named.dynamic]
+        """Positions of the arguments that may be dynamic scalars, as far as they have one."""
 
     def _positional_names(self) -> list[str]:
         """Return the names of what is passed by position, ``"*name"`` last."""
@@ -116,7 +120,9 @@ class ArgumentReader:
     def is_plain(self, call: Call) -> bool:
         """Say whether the compiled hit can read calls like this one."""
         return (
-            not self._named
+            not self._named.static
+            and len(self.dynamic_index) == len(self._named.dynamic)
+            and max(self.dynamic_index, default=0) < _MAX_DYNAMIC_INDEX
             and self.classes(call) <= _CONTAINERS
             and all(_is_plain(leaf, call.adapter.array_types) for leaf in call.leaves)
         )

@@ -191,7 +191,7 @@ def _changes_arguments(setup: Setup, graph: CapturedGraph, plan: RelocationPlan)
 
 def _can_be_native(setup: Setup, options: EntryOptions, outputs: OutputPlan) -> bool:
     """Say whether the compiled hit has what the calls of an entry need."""
-    if setup.aliasing or setup.capture.draws or setup.call.scalar_index:
+    if setup.aliasing or setup.capture.draws:
         return False
     if options.is_block or (setup.capture.replay is not None and setup.capture.replay.is_split):
         return False

@@ -143,7 +143,7 @@ class CacheEntry:
         launched = self.executable.launch(slots, adapter.current_stream(), draw)
         return (memories, slots) if launched else None
 
-    def hit_plan(self, arrays: Sequence[Any]) -> HitPlan:
+    def hit_plan(self, call: Call, arrays: Sequence[Any]) -> HitPlan:
         """Describe the entry for the compiled hit; ``arrays`` are those of a call it serves."""
         adapter, outputs, executable = self.adapter, self.outputs, self.executable
         static, result = self.static_memory, None
@@ -163,6 +163,7 @@ class CacheEntry:
             is_tuple=outputs.is_plain_tuple,
             build=partial(_build_on_pointers, self),
             steps=self.watch.steps,
+            scalars=[(call.scalar_index[word.scalar], word) for word in self.plan.scalar_slots],
             static_ranges=None if static is None else self._static_ranges(),
             static_result=result,
             keep=[array.dtype for array in arrays],

@@ -131,7 +131,14 @@ class Executable:
         """Return the patches as addresses, for ``HitPlan``."""
         native = self.driver.native_params
         found: list[Any] = [
-            (int(h.node), *native(h.params), [(o, s, d & _U64) for o, s, d, _ in h.words], 0, 0, h)
+            (
+                int(h.node),
+                *native(h.params),
+                [(o, s, d & _U64, n) for o, s, d, n in h.words],
+                0,
+                0,
+                h,
+            )
             for h in self.host_patches
         ]
         found += [

@@ -84,7 +84,7 @@ class HitPlan:
     memory_nbytes: list[int]
     scratch_offset: int
     """Place of the scratch block within the first output's memory; -1 if it has its own."""
-    patches: list[tuple[int, int, int, list[tuple[int, int, int]] | None, int, int, Any]]
+    patches: list[tuple[int, int, int, list[tuple[int, int, int, int]] | None, int, int, Any]]
     """(node, CUDA_KERNEL_NODE_PARAMS, buffer, words of a host patch, first slot, slots, keep)"""
     templates: list[Any] | None
     """An array like each output; None if the outputs are built in Python."""
@@ -92,6 +92,8 @@ class HitPlan:
     build: Any
     steps: list[Any]
     """Of the watch."""
+    scalars: list[tuple[int, Any]] = field(default_factory=list)
+    """(leaf, ``ScalarWord``) of each slot that is a dynamic scalar."""
     static_ranges: list[tuple[int, int]] | None = None
     """Begin and end of the memory of static outputs; an argument may not lie in it."""
     static_result: Any = None

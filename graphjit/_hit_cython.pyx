@@ -28,7 +28,7 @@ import struct
 import weakref
 
 from graphjit import _places
-from graphjit._scalars import NUMPY_SCALARS
+from graphjit._scalars import DYNAMIC, NUMPY_SCALARS
 
 cdef extern from "Python.h":
     PyObject* PyCell_GET(object cell)
@@ -97,6 +97,7 @@ cdef inline uint64_t device_ptr(NativeLibrary lib, PyObject* array) noexcept:
 
 include "_hit_key.pxi"
 include "_hit_watch.pxi"
+include "_hit_scalars.pxi"
 
 
 cdef class Lock:
@@ -125,7 +126,7 @@ cdef Lock turns_lock = TURNS
 
 
 cdef struct Word:
-    uint64_t offset, slot, delta
+    uint64_t offset, slot, delta, nbytes
 
 
 cdef class NativePatch:
@@ -140,19 +141,21 @@ cdef class NativePatch:
     def __init__(self, uint64_t node, uint64_t params, uint64_t buffer, words, first, n, keep):
         self.node, self.params, self.buffer = node, params, <char*>buffer
         if words is not None:
-            self.words = b"".join(struct.pack("<QQQ", *word) for word in words)
+            self.words = b"".join(struct.pack("<QQQQ", *word) for word in words)
         self.first_slot, self.n_slots = first, n
         self.keep = keep
 
     cdef void write(self, uint64_t* slots) noexcept:
         cdef Word* word
+        cdef uint64_t value
         cdef Py_ssize_t i
         if self.words is None:
             memcpy(self.buffer + 16, slots + self.first_slot, 8 * self.n_slots)
             return
         word = <Word*>PyBytes_AS_STRING(self.words)
         for i in range(PyBytes_GET_SIZE(self.words) // sizeof(Word)):
-            (<uint64_t*>(self.buffer + word[i].offset))[0] = slots[word[i].slot] + word[i].delta
+            value = slots[word[i].slot] + word[i].delta
+            memcpy(self.buffer + word[i].offset, &value, word[i].nbytes)
 
 
 cdef class NativeEntry:
@@ -173,7 +176,7 @@ cdef class NativeEntry:
     cdef int64_t[MAX_SLOTS] static_low
     cdef int64_t[MAX_SLOTS] static_high
     cdef Py_ssize_t n_static
-    cdef list patches, templates, steps, turns
+    cdef list patches, templates, steps, turns, scalars
     cdef bint has_implicit, is_tuple, is_static, has_apart
     cdef public bint is_open
 
@@ -207,7 +210,8 @@ cdef class NativeEntry:
         for begin, end in plan.static_ranges or ():
             self.static_low[self.n_static], self.static_high[self.n_static] = begin, end
             self.n_static += 1
-        self.n_slots += self.n_static
+        self.scalars = [NativeScalar(leaf, word) for leaf, word in plan.scalars]
+        self.n_slots += self.n_static + len(self.scalars)
         self.is_open = False  # `Executable.open_native` opens it, if the graph is still there
 
     cdef bint fits(self, uint64_t* ptrs) noexcept:
@@ -234,9 +238,20 @@ cdef class NativeEntry:
         self.has_apart = True
         return True
 
-    cdef object launch(self, leaves, list arrays, uint64_t* ptrs, uint64_t stream):
+    cdef bint encode(self, leaves, uint64_t* slots) except -1:
+        """Write the dynamic scalars into the last slots; False if one does not fit."""
+        cdef NativeScalar scalar
+        cdef Py_ssize_t i = self.n_slots - len(self.scalars)
+        for scalar in self.scalars:
+            if not scalar.encode(leaves[scalar.leaf], slots + i):
+                return False
+            i += 1
+        return True
+
+    cdef object launch(
+        self, leaves, list arrays, uint64_t* ptrs, uint64_t* slots, uint64_t stream
+    ):
         """Allocate, patch, launch and build the outputs."""
-        cdef uint64_t[MAX_SLOTS] slots
         cdef Py_ssize_t i, n = self.n_leaders
         cdef list memories = []
         cdef object pointer
@@ -387,17 +402,22 @@ cdef class FastHits:
     cdef list last_found
     cdef object bind
     cdef Py_ssize_t n_positional
+    cdef uint64_t dynamic  # bit i: the argument at position i
 
     def __init__(self, Clock clock):
         self.entries = {}
         self.clock = clock
         self.lib = None
         self.last_key, self.last_found = b"", None
-        self.bind, self.n_positional = None, -1
+        self.bind, self.n_positional, self.dynamic = None, -1, 0
 
-    def bind_with(self, bind, n_positional):
-        """Set what gives the arguments of a call one form; not needed for n positional ones."""
+    def bind_with(self, bind, n_positional, dynamic=()):
+        """Set what gives the arguments of a call one form; not needed for n positional ones.
+
+        ``dynamic`` are the positions of dynamic scalars.
+        """
         self.bind, self.n_positional = bind, n_positional
+        self.dynamic = sum(1 << i for i in dynamic if i < 64)
 
     def clear(self):
         """Forget every entry."""
@@ -419,10 +439,11 @@ cdef class FastHits:
         cdef char[MAX_KEY] key
         cdef uint64_t[MAX_ARRAYS] ptrs
         cdef KeyWriter w
-        begin_key(&w, key, ptrs)
+        begin_key(&w, key, ptrs, self.dynamic)
         if self.lib is not None and self.lib is not lib:
             return False
         n_slots = len(plan.leaders) + len(plan.memory_nbytes) + len(plan.static_ranges or ())
+        n_slots += len(plan.scalars)
         if len(plan.spans) > MAX_ARRAYS or n_slots >= MAX_SLOTS:  # one is for the scratch block
             return False
         self.lib = lib
@@ -449,8 +470,9 @@ cdef class FastHits:
         """Serve a call, or return MISS."""
         cdef char[MAX_KEY] key
         cdef uint64_t[MAX_ARRAYS] ptrs
+        cdef uint64_t[MAX_SLOTS] slots
         cdef KeyWriter w
-        begin_key(&w, key, ptrs)
+        begin_key(&w, key, ptrs, self.dynamic)
         cdef void* context = NULL
         cdef int is_capturing = 0
         cdef NativeEntry entry
@@ -484,12 +506,14 @@ cdef class FastHits:
                 arrays = self.with_implicit(entry, leaves, ptrs, w.n_arrays)
                 if arrays is None:
                     continue
+            if entry.scalars and not entry.encode(leaves, slots):
+                continue
             if entry.fits(ptrs):
                 self.clock.tick += 1
                 entry.counts.hits += 1
                 entry.counts.last_use = self.clock.tick
                 entry.counts.last_time = time(NULL)
-                return entry.launch(leaves, arrays, ptrs, stream)
+                return entry.launch(leaves, arrays, ptrs, slots, stream)
         return MISS
 
     cdef list find(self, char* key, Py_ssize_t n):

@@ -4,7 +4,7 @@
 # the arguments that `ArgumentReader.is_plain` accepts.
 
 cdef enum:
-    IS_ARRAY = 1, IS_VALUE = 2, IS_CONTAINER = 3, IS_KEYWORDS = 4
+    IS_ARRAY = 1, IS_VALUE = 2, IS_CONTAINER = 3, IS_KEYWORDS = 4, IS_DYNAMIC = 5
 
 
 cdef struct KeyWriter:
@@ -12,18 +12,25 @@ cdef struct KeyWriter:
     Py_ssize_t n
     uint64_t* ptrs
     Py_ssize_t n_arrays
+    uint64_t dynamic  # bit i: the argument at position i
     bint is_nested
 
 
-cdef void begin_key(KeyWriter* w, char* key, uint64_t* ptrs) noexcept:
+cdef void begin_key(KeyWriter* w, char* key, uint64_t* ptrs, uint64_t dynamic=0) noexcept:
     w.key, w.n, w.ptrs, w.n_arrays, w.is_nested = key, 0, ptrs, 0, False
+    w.dynamic = dynamic
 
 
 cdef bint write_key(NativeLibrary lib, tuple args, dict kwargs, KeyWriter* w) except -1:
     """Pack the signature of plain arguments; False if anything is not plain."""
+    cdef uint64_t dynamic = w.dynamic
     for value in args:
-        if not write_value(lib, value, w, 0):
+        if dynamic & 1 and type(value) in <frozenset>DYNAMIC:
+            if not write_kind(value, w):
+                return False
+        elif not write_value(lib, value, w, 0):
             return False
+        dynamic >>= 1
     if not kwargs:
         return True
     if w.n > MAX_KEY - MAX_VALUE:
@@ -64,6 +71,17 @@ cdef bint write_value(NativeLibrary lib, value, KeyWriter* w, int depth) except 
         # another object come to lie at the address, the watch tells it from the first.
         words[2] = <uint64_t>obj
     w.n += 24
+    return True
+
+
+cdef bint write_kind(value, KeyWriter* w) except -1:
+    """Pack the type of a dynamic scalar, which may have any value."""
+    cdef uint64_t* words = <uint64_t*>(w.key + w.n)
+    if w.n > MAX_KEY - MAX_VALUE:
+        return False
+    kind = type(value)
+    words[0], words[1] = IS_DYNAMIC, <uint64_t><PyObject*>kind
+    w.n += 16
     return True
 
 

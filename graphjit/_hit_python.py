@@ -60,7 +60,7 @@ class FastHits:
     def drop_closed(self) -> None:
         """Do nothing: there is nothing to forget."""
 
-    def bind_with(self, bind: Any, n_positional: int) -> None:
+    def bind_with(self, bind: Any, n_positional: int, dynamic: Sequence[int] = ()) -> None:
         """Do nothing: nothing is bound here."""
 
     def add(self, lib: Any, args: tuple[Any, ...], kwargs: dict[str, Any], plan: Any) -> Any:

@@ -50,7 +50,7 @@ class State:
         self.reader = ArgumentReader(self.fn, options.static, options.dynamic)
         self.cache = Cache(self.name, options.max_entries)
         self.fast = self.cache.fast
-        self.fast.bind_with(self.reader.bind, self.reader.n_positional)
+        self.fast.bind_with(self.reader.bind, self.reader.n_positional, self.reader.dynamic_index)
         self.entry_options = EntryOptions(
             options.outputs,
             options.patch,
@@ -120,7 +120,7 @@ class State:
     ) -> None:
         """Let the compiled hit take the next calls like this one."""
         lib = call.adapter.native_library() if self.reader.is_plain(call) else None
-        native = lib is not None and self.fast.add(lib, args, kwargs, entry.hit_plan(arrays))
+        native = lib is not None and self.fast.add(lib, args, kwargs, entry.hit_plan(call, arrays))
         if native:
             entry.executable.open_native(native)
         else:

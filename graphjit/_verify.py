@@ -17,8 +17,8 @@ from graphjit._scalars import SCALARS
 from graphjit.errors import VerificationError
 
 _DIFFERS = (
-    "{name}: {what} of the graph differs from the eager call. The function depends on something that "
-    "graphjit does not see (host state, a library with atomics); find it, or run it with "
+    "{name}: {what} of the graph differs from the eager call. The function depends on something "
+    "that graphjit does not see (host state, a library with atomics); find it, or run it with "
     "{name}.eager(...)."
 )
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import inspect
+import math
 import struct
 import sys
 import threading
@@ -16,6 +17,7 @@ from graphjit import _places as places
 from graphjit._adapters.cupy_layout import find_layout
 from graphjit._binding import make_binder
 from graphjit._containers import flatten
+from graphjit._scalars import Encoding, ScalarWord, encodings
 from graphjit._watch import Step, is_true, same_keys, same_length, same_value
 
 if not hit.IS_COMPILED:
@@ -94,6 +96,7 @@ class Bench:
         """Describe an entry for calls like this one."""
         leaves, _ = flatten(args, lambda value: isinstance(value, cp.ndarray))
         n_arrays = sum(isinstance(a, cp.ndarray) for a in leaves) + changes.pop("n_implicit", 0)
+        n_slots = n_arrays + 1 + len(changes.get("scalars", ())) + ("scratch_offset" in changes)
         executable = SimpleNamespace(
             lock=hit.Lock(), counts=hit.HitCounts(), fail=self._fail, turns=[]
         )
@@ -101,7 +104,7 @@ class Bench:
             "entry": object(), "executable": executable, "graph_exec": GRAPH_EXEC,
             "context": CONTEXT, "spans": [(0, 16)] * n_arrays, "leaders": list(range(n_arrays)),
             "memory_nbytes": [16], "scratch_offset": -1,
-            "patches": [(3, 4, ctypes.addressof(self.buffer), None, 0, n_arrays + 1, None)],
+            "patches": [(3, 4, ctypes.addressof(self.buffer), None, 0, n_slots, None)],
             "templates": [self.array()], "is_tuple": False, "build": None, "steps": [],
         }  # fmt: skip
         return hit.HitPlan(**settings | changes)
@@ -112,6 +115,10 @@ class Bench:
         plan.executable.native = self.hits.add(self.library, args, kwargs, plan)
         plan.executable.native.is_open = True
         return plan.executable
+
+    def slots(self, n):
+        """Return the first n slots of the last patch."""
+        return struct.unpack_from(f"<{n}Q", self.buffer.raw, 16)
 
     @staticmethod
     def _fail(call, status):
@@ -272,7 +279,7 @@ def test_host_patch_and_shared_scratch(bench):
     """Words of a host patch get slot plus delta; scratch lies behind the first output."""
     a, b = bench.array(), bench.array()
     minus_eight = -8 & (1 << 64) - 1
-    words = [(16, 0, 5), (24, 3, minus_eight)]
+    words = [(16, 0, 5, 8), (24, 3, minus_eight, 8)]
     patch = (3, 4, ctypes.addressof(bench.buffer), words, 0, 0, None)
     bench.serve((a, b), scratch_offset=512, patches=[patch])
     out = bench.hits.call((a, b))
@@ -437,6 +444,88 @@ def test_a_failed_patch_is_forgotten(bench):
     bench.calls.clear()
     assert bench.hits.call((a, b)) is not hit.MISS
     assert len(bench.calls) == 2
+
+
+NUMBERS = [
+    0, 1, -1, 3, 127, -128, 128, 255, 256, -32768, 65535, 65536, (1 << 24) + 1, -(1 << 24) - 1,
+    (1 << 31) - 1, 1 << 31, -(1 << 31) - 1, (1 << 53) + 1, (1 << 62) - 1, 1 << 62, (1 << 63) - 1,
+    1 << 63, (1 << 64) - 1, 1 << 64, -(1 << 63), -(1 << 63) - 1, 10**30,
+    0.0, -0.0, 0.1, -2.5, 1e-46, 1e39, 3.4028235677973366e38, 65520.0,
+    math.inf, -math.inf, math.nan,
+    1.5 + 2j, complex(-0.0, math.nan),
+    np.float32(0.1), np.float64(0.1), np.float16(0.1), np.int8(-3), np.uint64(1 << 63),
+    np.int64(-5), np.complex64(1 + 2j),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=repr)
+def test_dynamic_scalars_are_encoded_as_by_numpy(bench, number):
+    """A number becomes the bytes of ``ScalarWord.encode`` in every form, or the call is a miss."""
+    a, kind = bench.array(), type(number)
+    bench.hits.bind_with(None, 2, [1])
+    all_forms = encodings(kind(1))
+    by_size = [
+        tuple(e for e in all_forms if e.nbytes == n and e.dtype[0] != "f") for n in (8, 4, 2)
+    ]
+    for forms in [*((e,) for e in all_forms), *filter(None, by_size)]:
+        word = ScalarWord(0, 0, 0, forms)
+        bench.calls.clear()
+        bench.hits.clear()
+        bench.serve((a, kind(1)), scalars=[(1, word)])
+        found = bench.hits.call((a, number))
+        try:
+            expected = word.encode(number)
+        except OverflowError:
+            assert found is hit.MISS, forms
+            assert bench.calls == []
+        else:
+            assert found is not hit.MISS, forms
+            assert bench.calls[0][2] == expected, forms
+
+
+def test_dynamic_scalars_have_a_type(bench):
+    """Only the value of a dynamic scalar is free; other scalars, and booleans, are as before."""
+    a = bench.array()
+    bench.hits.bind_with(None, 3, [1])
+    word = ScalarWord(0, 0, 0, (Encoding("real", "f4"),))
+    executable = bench.serve((a, 1.5, 2.5), scalars=[(1, word)])
+    for value in (2.5, -7.0, math.inf):
+        assert bench.hits.call((a, value, 2.5)) is not hit.MISS
+    assert executable.counts.patches == executable.counts.launches == 3
+    assert bench.hits.call((a, math.inf, 2.5)) is not hit.MISS
+    for other in ((a, 1, 2.5), (a, 1.5, 3.5), (a, True, 2.5), (a, np.float64(1.5), 2.5)):
+        assert bench.hits.call(other) is hit.MISS
+    bench.serve((a, True, 2.5))
+    assert bench.hits.call((a, True, 2.5)) is not hit.MISS
+    assert bench.hits.call((a, False, 2.5)) is hit.MISS
+
+
+def test_dynamic_scalars_behind_containers(bench):
+    """A scalar is found by its leaf, and its slot lies behind all addresses."""
+    a, b = bench.array(), bench.array()
+    bench.hits.bind_with(None, 2, [1])
+    words = [ScalarWord(0, 0, 0, (Encoding("real", form),)) for form in ("f8", "i4")]
+    bench.serve(([a, {"b": b}], 3), scalars=[(2, word) for word in words], scratch_offset=512)
+    out = bench.hits.call(([a, {"b": b}], 7))
+    seven = struct.unpack("<Q", struct.pack("<d", 7))[0]
+    first = a.data.ptr, b.data.ptr, out.data.ptr, out.data.ptr + 512
+    assert bench.calls[0][:3] == first[:3]
+    assert bench.slots(6) == (*first, seven, 7)
+
+
+@pytest.mark.parametrize("nbytes", [1, 2, 4, 8])
+def test_a_host_patch_writes_as_many_bytes_as_a_parameter_has(bench, nbytes):
+    """The bytes behind a narrow parameter stay what they are."""
+    a = bench.array()
+    bench.hits.bind_with(None, 2, [1])
+    word = ScalarWord(0, 0, 0, (Encoding("real", f"i{nbytes}"),))
+    bench.buffer.raw = b"." * len(bench.buffer)
+    patch = (3, 4, ctypes.addressof(bench.buffer), [(19, 2, 0, nbytes)], 0, 0, None)
+    bench.serve((a, 1), scalars=[(1, word)], patches=[patch])
+    assert bench.hits.call((a, -2)) is not hit.MISS
+    expected = bytearray(b"." * len(bench.buffer))
+    expected[19 : 19 + nbytes] = (-2).to_bytes(nbytes, "little", signed=True)
+    assert bench.buffer.raw == bytes(expected)
 
 
 def test_launches_take_turns(bench):

@@ -5,9 +5,10 @@ import math
 import cupy as cp
 import numpy as np
 import pytest
-from helpers.gpu_checks import agrees, normal
+from helpers.gpu_checks import agrees, normal, same_bits
 
 from graphjit import DynamicScalarError, graphed
+from graphjit import _hit as hit
 
 axpy = cp.RawKernel(
     r"""extern "C" __global__ void axpy(float a, const float* x, float* y, int n, double b) {
@@ -208,3 +209,27 @@ def test_what_is_refused(fn, number, reason):
     with pytest.raises(DynamicScalarError, match=reason) as caught:
         graphed(dynamic=fn.__code__.co_varnames[1])(fn)(normal(8), number)
     assert caught.value.eager_result is not None
+
+
+@pytest.mark.skipif(not hit.IS_COMPILED, reason="the compiled hit is not built, or turned off")
+@pytest.mark.parametrize("patch", ["host", "device"])
+@pytest.mark.parametrize("a", [1.5, 3, np.float32(0.1), 1.5 - 2j], ids=repr)
+def test_hits_are_served_by_compiled_code(patch, a):
+    """New numbers, of Python's and NumPy's, reach the kernels on the native path."""
+
+    def fn(x, a):
+        return x * a + a, x - a
+
+    call = graphed(dynamic="a", patch=patch)(fn)
+    x = normal(50).astype("c16" if isinstance(a, complex) else "f8")
+    call(x, a)
+    call(x, a)
+    (entry,) = call._self_state.cache.entries()
+    assert [native.is_open for native in entry.executable.native] == [True]
+    fast = call._self_fast
+    for k in range(20):
+        other = type(a)(a * (k + 2))
+        got = fast.call((x, other))
+        assert got is not hit.MISS
+        assert same_bits(got, fn(x, other))
+    assert call.cache_info().misses == 1
