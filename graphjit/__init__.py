@@ -7,11 +7,18 @@ The files, in the order of one call (imports go down this list, never up):
     _state              one graphed function: the story of a call in one function
     _options            what the decorator can be told
     inspection          what is in the caches, and why a call would miss
+    _page, _drawing     an entry as a page, its graph as a picture
     _cache              signature -> entry: look-up, insertion, eviction
     _hit                the compiled front of a call, or its plain twin
-    _build              capture a function and make an entry of it
+    _binding            arguments in one form
+    _recipe             capture a function, as often as it takes
+    _build              make an entry of a capture
     _entry              one captured function: match a call, launch it
+    _graph_info         its graph as plain data, with names
     _verify             run the eager call beside a launch and compare
+    _segments, _replay  a function that reads on the host, as several graphs
+    _probing, _traced   capture with other numbers, to find dynamic scalars
+    _dynamic, _scalars  where they are, and the bytes of a number
     _setup              the arrays of a capture and the slots of its graph
     _capture            run the function under stream capture on stand-ins
     _outputs            what it returned -> how to build that on every call
@@ -28,7 +35,7 @@ The files, in the order of one call (imports go down this list, never up):
     _ran_code           the code that ran, and the names in it
     _observed           which code begins to run
     _host_random        random numbers drawn on the host: refused
-    _arguments          arguments -> leaves and back
+    _arguments, _named  arguments -> leaves and back
     _containers         nested containers -> leaves and back
     _aliasing           which arrays share memory
     _places             attributes, items, globals and cells that hold values

@@ -94,7 +94,7 @@ class Block:
         """Return a description of the captured graph."""
         if self._entry is None:
             raise CaptureError("the capture block is not complete")
-        return describe_entry(self._entry)
+        return describe_entry(self._entry, "capture block")
 
     def __del__(self) -> None:
         if not sys.is_finalizing():  # the driver frees everything by itself then

@@ -86,7 +86,6 @@ def _finish(
     externals = find_externals(capture, plan, graph, allow_arrays=options.is_block)
     captured_at = time.perf_counter()
     executable = instantiate(capture.driver, graph, plan, slots.n_slots, options.patch)
-    static_memory = _complete(executable, externals, adapter, memory_nbytes, options)
     return CacheEntry(
         signature=signature,
         adapter=adapter,
@@ -100,16 +99,17 @@ def _finish(
         scratch_nbytes=slots.scratch_nbytes,
         memory_nbytes=memory_nbytes,
         scratch_offset=scratch_offset,
+        graph=graph,
         plan=plan,
         executable=executable,
         externals=externals,
-        constant_nbytes=_give_constants(capture, executable),
+        constant_ranges=_give_constants(capture, executable),
         node_counts=captured.graph.count_by_kind(),
         critical_path=critical_path(graph),
         capture_us=(captured_at - setup.started) * 1e6,
         instantiate_us=(time.perf_counter() - captured_at) * 1e6,
         kept=adapter.libraries_in_use(options.library_code),
-        static_memory=static_memory,
+        static_memory=_complete(executable, externals, adapter, memory_nbytes, options),
         can_be_native=_can_be_native(setup, options, outputs),
         segment=segment,
     )
@@ -209,12 +209,12 @@ def _outputs_of(captured: Captured, setup: Setup, options: EntryOptions) -> Outp
     return outputs
 
 
-def _give_constants(capture: Capture, executable: Executable) -> int:
-    """Hand the constants over to the executable; return their bytes."""
-    nbytes = sum(len(c.data) for c in capture.constants)
-    executable.owned_ptrs += [c.device_ptr for c in capture.constants]
+def _give_constants(capture: Capture, executable: Executable) -> list[tuple[int, int]]:
+    """Hand the constants over to the executable; return their addresses and bytes."""
+    ranges = [(c.device_ptr, len(c.data)) for c in capture.constants]
+    executable.owned_ptrs += [ptr for ptr, _ in ranges]
     capture.constants.clear()
-    return nbytes
+    return ranges
 
 
 def _blocks_of_a_call(

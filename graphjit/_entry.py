@@ -18,7 +18,9 @@ from graphjit._arguments import Call
 from graphjit._draws import Draws
 from graphjit._executable import Executable
 from graphjit._externals import External
+from graphjit._graph_info import GraphSource
 from graphjit._hit import MISS, HitCounts, HitPlan
+from graphjit._nodes import CapturedGraph
 from graphjit._outputs import OutputPlan
 from graphjit._relocation import RelocationPlan
 from graphjit._scalars import encode_all
@@ -48,10 +50,13 @@ class CacheEntry:
     """Blocks allocated for each call: one for each output, and what else is needed."""
     scratch_offset: int
     """Where the scratch block is within the first of them; -1 if it is the last of them."""
+    graph: CapturedGraph
+    """What is launched; its handles are of a graph that is gone."""
     plan: RelocationPlan
     executable: Executable
     externals: list[External]
-    constant_nbytes: int
+    constant_ranges: list[tuple[int, int]]
+    """(address, bytes) of each constant."""
     node_counts: dict[str, int]
     critical_path: int
     capture_us: float
@@ -167,6 +172,22 @@ class CacheEntry:
             static_ranges=None if static is None else self._static_ranges(),
             static_result=result,
             keep=[array.dtype for array in arrays],
+        )
+
+    def graph_source(self) -> GraphSource:
+        """Return what inspection makes a description of the graph of."""
+        return GraphSource(
+            graph=self.graph,
+            plan=self.plan,
+            signature=self.signature,
+            implicit=tuple(self.watch.array_paths()),
+            specs=self.specs,
+            leaders=self.leaders,
+            n_seeds=len(self.draws.seeds),
+            outputs=self.outputs,
+            scratch_nbytes=self.scratch_nbytes,
+            constant_ranges=self.constant_ranges,
+            externals=tuple(self.externals),
         )
 
     def close(self) -> None:

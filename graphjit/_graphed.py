@@ -73,7 +73,8 @@ class _Common:
 
     def cache_entries(self) -> list[EntryInfo]:
         """Return a description of each entry, the one used last first."""
-        return [describe_entry(entry) for entry in self._self_state.cache.entries()]
+        state = self._self_state
+        return [describe_entry(entry, state.name) for entry in state.cache.entries()]
 
 
 class _BoundGraphedFunction(_Common, wrapt.BoundFunctionWrapper[..., Any]):

@@ -8,11 +8,23 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from graphjit._arguments import ArgumentReader, Call
+from graphjit._drawing import to_dot, to_svg
 from graphjit._externals import External
+from graphjit._graph_info import (
+    GraphInfo,
+    GraphSource,
+    MemoryInfo,
+    NodeInfo,
+    ParamInfo,
+    WordInfo,
+    describe_graph,
+)
+from graphjit._page import page
 from graphjit._signature import Signature, static_text
 
 if TYPE_CHECKING:
@@ -21,7 +33,22 @@ if TYPE_CHECKING:
     from graphjit._cache import Cache, CacheInfo
     from graphjit._entry import CacheEntry
 
-__all__ = ["CacheInfo", "EntryInfo", "Explanation", "External", "Signature", "table"]
+__all__ = [
+    "CacheInfo",
+    "EntryInfo",
+    "Explanation",
+    "External",
+    "GraphInfo",
+    "MemoryInfo",
+    "NodeInfo",
+    "ParamInfo",
+    "Signature",
+    "WordInfo",
+    "table",
+    "to_dot",
+    "to_html",
+    "to_svg",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -32,7 +59,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EntryInfo:
     """One cache entry as plain data.
 
@@ -94,6 +121,17 @@ class EntryInfo:
     capture_us: float
     instantiate_us: float
     last_use: dt.datetime
+    _parts: dict[str, GraphSource] = field(repr=False, compare=False)
+
+    @cached_property
+    def graphs(self) -> tuple[GraphInfo, ...]:
+        """What is launched: one graph, or one for each part of a function that is split."""
+        return tuple(describe_graph(part, name) for name, part in self._parts.items())
+
+    @property
+    def graph(self) -> GraphInfo:
+        """The first, and mostly only, graph."""
+        return self.graphs[0]
 
     def __str__(self) -> str:
         nodes = ", ".join(f"{n} {kind}" for kind, n in self.nodes.items()) or "no nodes"
@@ -107,9 +145,13 @@ class EntryInfo:
         )
 
 
-def describe_entry(entry: CacheEntry) -> EntryInfo:
-    """Copy an entry's facts."""
+def describe_entry(entry: CacheEntry, name: str) -> EntryInfo:
+    """Copy an entry's facts; ``name`` is that of the function."""
     executable = entry.executable
+    parts = {name: entry}
+    if entry.segments is not None:
+        segments = enumerate(entry.segments.segments())
+        parts = {f"{name}, part {i}": segment.entry for i, segment in segments}
     return EntryInfo(
         signature=entry.signature,
         hits=entry.counts.hits,
@@ -125,7 +167,7 @@ def describe_entry(entry: CacheEntry) -> EntryInfo:
         patch_kind=executable.patch_kind,
         scratch_nbytes=entry.scratch_nbytes,
         output_nbytes=entry.outputs.nbytes,
-        constant_nbytes=entry.constant_nbytes,
+        constant_nbytes=sum(nbytes for _, nbytes in entry.constant_ranges),
         external_nbytes=sum(e.nbytes for e in entry.externals),
         table_nbytes=executable.table_nbytes,
         externals=tuple(entry.externals),
@@ -133,6 +175,7 @@ def describe_entry(entry: CacheEntry) -> EntryInfo:
         capture_us=entry.capture_us,
         instantiate_us=entry.instantiate_us,
         last_use=dt.datetime.fromtimestamp(entry.counts.last_time),
+        _parts={name: part.graph_source() for name, part in parts.items()},
     )
 
 
@@ -223,6 +266,27 @@ def table(entries: Sequence[EntryInfo]) -> Table:
             f"{(e.capture_us + e.instantiate_us) / 1000:.1f} ms",
         )
     return result
+
+
+def to_html(entry: EntryInfo) -> str:
+    """Return a page that shows an entry, its graphs, their nodes and their memory.
+
+    Parameters
+    ----------
+    entry : EntryInfo
+        One of ``fn.cache_entries()``.
+
+    Returns
+    -------
+    str
+        An HTML document without scripts, for a file of its own.
+
+    Raises
+    ------
+    GraphjitError
+        pygraphviz is not installed.
+    """
+    return page(str(entry), entry.graphs)
 
 
 def _brief(signature: Signature) -> str:
