@@ -3,6 +3,7 @@
 The files, in the order of one call (imports go down this list, never up):
 
     _graphed, _block    the decorator and the capture block
+    control             branches and loops that are decided on the device
     _typing             what a graphed function is to a type checker
     _state              one graphed function: the story of a call in one function
     _options            what the decorator can be told
@@ -20,6 +21,9 @@ The files, in the order of one call (imports go down this list, never up):
     _probing, _traced   capture with other numbers, to find dynamic scalars
     _dynamic, _scalars  where they are, and the bytes of a number
     _setup              the arrays of a capture and the slots of its graph
+    _stand_ins          arrays that hold no memory, in their places
+    _captured_flow      branches and loops under capture
+    _bodies             what their functions are given and return
     _capture            run the function under stream capture on stand-ins
     _outputs            what it returned -> how to build that on every call
     _draws              random numbers whose generators count on the host
@@ -28,6 +32,7 @@ The files, in the order of one call (imports go down this list, never up):
     _externals          memory that cannot be re-pointed: listed and kept alive
     _instantiate        nodes -> executable graph
     _executable         patch it and launch it
+    _flow               the pieces of a capture between them -> one graph
     _relocation         nodes + regions -> which words are addresses, and of what
     _dependencies       which nodes must wait for which (optimize=True)
     _replace            copies and fills -> kernel nodes
@@ -58,6 +63,7 @@ from graphjit.errors import (
     CacheGrowthWarning,
     CaptureError,
     CaptureInvalidatedError,
+    ControlFlowError,
     DriverError,
     DynamicScalarError,
     GraphjitError,
@@ -78,6 +84,7 @@ __all__ = [
     "CacheInfo",
     "CaptureError",
     "CaptureInvalidatedError",
+    "ControlFlowError",
     "DynamicScalarError",
     "DriverError",
     "GraphedFunction",

@@ -17,11 +17,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphjit._adapters.interface import Adapter, ArraySpec, CapturedStream, HostGenerator
+from graphjit._adapters.interface import Adapter, CapturedStream, HostGenerator
 from graphjit._draws import Draws
 from graphjit._driver.interface import Driver
+from graphjit._flow import Flow, assemble
 from graphjit._nodes import CapturedGraph, UnsupportedNode
-from graphjit._regions import MAX_ALIGNMENT_CLASS, Regions, alignment_class, reserved_range
+from graphjit._regions import Regions, reserved_range
 from graphjit._replay import Replay, SegmentEnd
 from graphjit._source import library_call, traceback_line, user_line
 from graphjit.errors import (
@@ -72,6 +73,7 @@ class Capture:
     replay: Replay | None = None
     """What the host is known to read, if the function may be split at its reads."""
     stream: CapturedStream | None = None
+    flow: Flow = field(default_factory=Flow)
 
     def allocate(self, nbytes: int) -> int:
         return self.regions.place(nbytes).ptr
@@ -94,7 +96,7 @@ class Capture:
                 f"memory and cannot be used outside of it, at {user_line(modules)}"
             )
         call = library_call(modules) or call
-        if self.replay is not None:
+        if self.replay is not None and not self.flow.is_in_body:
             return self.replay.read(self, call, ptr, nbytes)
         self.failure = HostReadError(
             _HOST_READ.format(call=call, function=self.function, where=user_line(modules))
@@ -114,6 +116,7 @@ class Capture:
     def fill_before_launch(
         self, generator: HostGenerator, call: Callable[[int], None], ptr: int
     ) -> None:
+        self._refuse_draws_in_bodies()
         region = self.regions.find(ptr) if self.owns(ptr) else None
         if region is None or region.argument is not None:
             raise self.refuse("it lets a random generator fill memory that it did not make")
@@ -121,10 +124,23 @@ class Capture:
         self.draws.add_fill(generator, call, ptr)
 
     def seed_before_launch(self, generator: HostGenerator, n: int) -> int:
+        self._refuse_draws_in_bodies()
         region = self.regions.place(1)
         self.regions.free(region.ptr)
         self.draws.add_seed(generator, n, region.ptr)
         return region.ptr
+
+    def _refuse_draws_in_bodies(self) -> None:
+        if self.flow.is_in_body:
+            raise self.refuse(
+                "it draws random numbers from a generator whose state is on the host in a branch "
+                "or a loop of graphjit.control, and how often is decided on the device"
+            )
+
+    def cut(self) -> None:
+        """End the piece that is being captured, and begin another."""
+        assert self.stream is not None
+        self.flow.add_piece(self.stream.restart())
 
     def owns(self, ptr: int) -> bool:
         return self.regions.range.holds(ptr)
@@ -150,6 +166,7 @@ class Captured:
         if self.graph_handle is not None:
             self.capture.driver.graph_destroy(self.graph_handle)
             self.graph_handle = None
+        self.capture.flow.drop(self.capture.driver)
 
 
 def is_capturing_here() -> bool:
@@ -192,35 +209,6 @@ def new_capture(adapter: Adapter, function: str, hints: dict[str, Any]) -> Captu
     return Capture(adapter, driver, function, Regions(reserved_range(driver)), hints)
 
 
-def make_stand_ins(
-    capture: Capture,
-    ptrs: list[int],
-    specs: list[ArraySpec],
-    aliasing: tuple[tuple[int, int, int], ...],
-) -> list[Any]:
-    """Make one stand-in for each array; arrays that share memory share a region."""
-    leader_of = {i: (leader, offset) for i, leader, offset in aliasing}
-    placed: dict[int, int] = {}
-    for leader in range(len(specs)):
-        if leader in leader_of:
-            continue
-        members = [(leader, 0)]
-        members += [(i, offset) for i, (of, offset) in leader_of.items() if of == leader]
-        low = min(offset + specs[i].low for i, offset in members)
-        high = max(offset + specs[i].high for i, offset in members)
-        region = capture.regions.place(
-            high - low, offset=(ptrs[leader] + low) % MAX_ALIGNMENT_CLASS, argument=leader
-        )
-        placed[leader] = region.ptr - low
-    stand_ins = []
-    for i, spec in enumerate(specs):
-        leader, offset = leader_of.get(i, (i, 0))
-        ptr = placed[leader] + offset
-        assert alignment_class(ptr) == alignment_class(ptrs[i])
-        stand_ins.append(capture.adapter.stand_in(spec, ptr, capture))
-    return stand_ins
-
-
 @contextmanager
 def capturing(capture: Capture, mode: str) -> Iterator[Captured]:
     """Capture the code of a ``with`` statement and read the graph.
@@ -231,7 +219,7 @@ def capturing(capture: Capture, mode: str) -> Iterator[Captured]:
     try:
         with _exclusive(capture):
             yield from _captured_by_stream(captured, mode)
-            captured.graph = capture.driver.graph_read(captured.graph_handle)
+            captured.graph = assemble(capture.driver, capture.flow, captured.graph_handle)
         _refuse_unsupported(captured.graph, capture.function)
     except BaseException:
         captured.close()

@@ -111,6 +111,8 @@ def drop_false_dependencies(graph: CapturedGraph, accesses: list[Access]) -> Cap
     """Return the graph with the edges that its memory asks for, in the order of its nodes."""
     if any(edge.data is not None for edge in graph.edges):
         return graph  # programmatic launches overlap on purpose, in ways of their own
+    if graph.bodies:
+        return graph  # what a body uses, its conditional node uses
     order = _Order()
     sources = [
         order.place(index, access) if isinstance(graph.nodes[index], KernelNode) else set()
@@ -171,7 +173,7 @@ def critical_path(graph: CapturedGraph) -> int:
     """Return the number of nodes in the longest chain of dependencies."""
     if is_linear(graph):
         return len(graph.nodes)
-    length = [1] * len(graph.nodes)
+    length = [1] * len(graph.nodes)  # each body by itself
     for edge in sorted(graph.edges, key=lambda edge: edge.to):
         length[edge.to] = max(length[edge.to], length[edge.from_] + 1)
     return max(length, default=0)

@@ -71,20 +71,35 @@ def _draw(graph: GraphInfo) -> Any:
         shape="box", fontname="monospace", fontsize="10", style="filled", fillcolor="#eef3fa"
     )
     drawing.edge_attr.update(arrowsize="0.6", color="#5a6b7d")
+    groups: dict[tuple[int, int] | None, Any] = {None: drawing}
     for node in graph.nodes:
-        if node.kind == "empty":
-            drawing.add_node(node.index, label="", shape="point", URL=f"#node{node.index}")
-        else:
-            drawing.add_node(
-                node.index,
-                label=_label(node),
-                tooltip=node.name,
-                URL=f"#node{node.index}",
-            )
+        if node.inside is not None and node.inside not in groups:
+            groups[node.inside] = _add_group(groups, graph, node.inside)
+        groups[node.inside].add_node(node.index, **_attributes(node))
     for node in graph.nodes:
         for source in node.depends_on:
             drawing.add_edge(source, node.index)
+        if node.inside and not node.depends_on:
+            drawing.add_edge(node.inside[0], node.index, style="dashed")
     return drawing
+
+
+def _add_group(groups: dict[Any, Any], graph: GraphInfo, inside: tuple[int, int]) -> Any:
+    """Frame a body, within the frame that its conditional node is in."""
+    conditional, body = inside
+    node = graph.nodes[conditional]
+    name, label = f"cluster_{conditional}_{body}", f"{node.name} {conditional}, body {body}"
+    return groups[node.inside].add_subgraph(name=name, label=label, color="#9db2cc")
+
+
+def _attributes(node: NodeInfo) -> dict[str, str]:
+    link = f"#node{node.index}"
+    if node.kind == "empty":
+        return {"label": "", "shape": "point", "URL": link}
+    if node.kind == "conditional":
+        label = f"{node.index}: {node.name}"
+        return {"label": label, "shape": "diamond", "fillcolor": "#fbeed2", "URL": link}
+    return {"label": _label(node), "tooltip": node.name, "URL": link}
 
 
 def _label(node: NodeInfo) -> str:

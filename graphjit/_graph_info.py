@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import optree
 
 from graphjit._adapters.interface import ArraySpec
 from graphjit._externals import External
-from graphjit._nodes import CapturedGraph, Dim3, KernelNode
+from graphjit._nodes import CapturedGraph, ConditionalNode, Dim3, KernelNode
 from graphjit._outputs import FreshOutput, OutputPlan
 from graphjit._relocation import RelocationPlan
 from graphjit._scalars import AnyValue
@@ -96,15 +96,17 @@ class NodeInfo:
     ----------
     index : int
     kind : str
-        ``"kernel"`` or ``"empty"``.
+        ``"kernel"``, ``"conditional"`` or ``"empty"``.
     name : str
-        Of the kernel's function, as it was compiled.
+        Of the kernel's function, as it was compiled; ``"if"``, ``"while"`` or ``"switch"``.
     grid_dim, block_dim : tuple of int
         (x, y, z)
     shared_mem_bytes : int
     params : tuple of ParamInfo
     depends_on : tuple of int
         Indices of the nodes that it waits for.
+    inside : (int, int) or None
+        The conditional node in whose body it is, and which of its bodies that is.
     """
 
     index: int
@@ -115,6 +117,7 @@ class NodeInfo:
     shared_mem_bytes: int
     params: tuple[ParamInfo, ...]
     depends_on: tuple[int, ...]
+    inside: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +170,8 @@ def describe_graph(entry: GraphSource, name: str) -> GraphInfo:
     for edge in graph.edges:
         sources[edge.to].append(edge.from_)
     nodes = tuple(
-        _describe_node(i, node, sorted(words[i], key=lambda found: found[0]), sources[i])
-        for i, node in enumerate(graph.nodes)
+        _describe_node(graph, i, sorted(words[i], key=lambda found: found[0]), sources[i])
+        for i in range(len(graph.nodes))
     )
     return GraphInfo(name, nodes, (*slots, *(memory for _, memory in fixed)))
 
@@ -227,31 +230,38 @@ def _places_of(
 
 
 def _describe_node(
-    index: int, node: object, words: list[tuple[int, WordInfo]], sources: list[int]
+    graph: CapturedGraph, index: int, words: list[tuple[int, WordInfo]], sources: list[int]
 ) -> NodeInfo:
-    depends_on = tuple(sorted(sources))
+    node, scope = graph.nodes[index], graph.scope(index)
+    inside = None if scope < 0 else graph.bodies[scope]
+    described = NodeInfo(
+        index=index,
+        kind=node.kind if isinstance(node, (KernelNode, ConditionalNode)) else "empty",
+        name=node.type if isinstance(node, ConditionalNode) else "",
+        grid_dim=(0, 0, 0),
+        block_dim=(0, 0, 0),
+        shared_mem_bytes=0,
+        params=(),
+        depends_on=tuple(sorted(sources)),
+        inside=inside,
+    )
     if not isinstance(node, KernelNode):
-        return NodeInfo(index, "empty", "", (0, 0, 0), (0, 0, 0), 0, (), depends_on)
-    params = tuple(
-        ParamInfo(
-            i,
-            offset,
-            node.params[offset : offset + nbytes],
-            tuple(
-                WordInfo(at - offset, word.memory, word.delta, word.is_patched)
-                for at, word in words
-                if offset <= at < offset + nbytes
-            ),
+        return described
+    return replace(
+        described,
+        name=node.name,
+        grid_dim=node.grid_dim,
+        block_dim=node.block_dim,
+        shared_mem_bytes=node.shared_mem_bytes,
+        params=tuple(_describe_params(node, words)),
+    )
+
+
+def _describe_params(node: KernelNode, words: list[tuple[int, WordInfo]]) -> Iterator[ParamInfo]:
+    for i, (offset, nbytes) in enumerate(node.param_layout):
+        inside = tuple(
+            replace(word, offset=at - offset)
+            for at, word in words
+            if offset <= at < offset + nbytes
         )
-        for i, (offset, nbytes) in enumerate(node.param_layout)
-    )
-    return NodeInfo(
-        index,
-        node.kind,
-        node.name,
-        node.grid_dim,
-        node.block_dim,
-        node.shared_mem_bytes,
-        params,
-        depends_on,
-    )
+        yield ParamInfo(i, offset, node.params[offset : offset + nbytes], inside)

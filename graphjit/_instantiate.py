@@ -24,7 +24,7 @@ from graphjit._driver.interface import (
     KernelLaunch,
 )
 from graphjit._executable import DevicePatch, Executable, HostPatch
-from graphjit._nodes import CapturedGraph, KernelNode
+from graphjit._nodes import CapturedGraph, ConditionalNode, KernelNode
 from graphjit._relocation import RelocationPlan
 from graphjit.errors import PatchError
 
@@ -64,10 +64,7 @@ def instantiate(
     handle = driver.graph_create()
     executable = Executable(driver, handle, None, n_slots + len(plan.scalar_slots), kind)
     try:
-        nodes, params = _add_nodes(driver, handle, graph)
-        driver.graph_add_dependencies(
-            handle, [(nodes[e.from_], nodes[e.to], e.data) for e in graph.edges]
-        )
+        nodes, params = _GraphBuilder(driver, handle, graph).build()
         if kind == "host":
             executable.host_patches = _host_patches(plan, nodes, params)
         elif kind == "device":
@@ -90,25 +87,68 @@ def instantiate(
     return executable
 
 
-def _add_nodes(
-    driver: Driver, handle: Any, graph: CapturedGraph
-) -> tuple[list[Any], dict[int, Any]]:
-    """Add every node; allocation and free nodes become joins of their dependencies."""
-    nodes: list[Any] = []
-    params: dict[int, Any] = {}
-    for index, node in enumerate(graph.nodes):
-        if isinstance(node, KernelNode):
-            params[index] = driver.kernel_node_params(node, node.params)
-            like = node if node.handle is not None else None
-            nodes.append(driver.graph_add_kernel_node(handle, params[index], like))
-        else:
-            nodes.append(driver.graph_add_empty_node(handle))
-    return nodes, params
+class _GraphBuilder:
+    """Adds every node, those of bodies to the body graphs."""
+
+    def __init__(self, driver: Driver, handle: Any, graph: CapturedGraph) -> None:
+        self._driver, self._graph = driver, graph
+        self._graphs = {-1: handle}
+        """Scope -> the driver's graph."""
+        self._conditional_of = dict(graph.setters)
+        self._handles: dict[int, int] = {}
+        """Conditional node -> its handle."""
+
+    def build(self) -> tuple[list[Any], dict[int, Any]]:
+        """Return the driver's nodes, and the parameters of those that are kernels."""
+        nodes: list[Any] = []
+        params: dict[int, Any] = {}
+        for index, node in enumerate(self._graph.nodes):
+            graph = self._graphs[self._graph.scope(index)]
+            if isinstance(node, KernelNode):
+                params[index] = self._params(index, node)
+                like = node if node.handle is not None else None
+                nodes.append(self._driver.graph_add_kernel_node(graph, params[index], like))
+            elif isinstance(node, ConditionalNode):
+                nodes.append(self._add_conditional(index, node, graph))
+            else:  # allocation and free nodes become joins of their dependencies
+                nodes.append(self._driver.graph_add_empty_node(graph))
+        edges: dict[int, list[tuple[Any, Any, Any]]] = {scope: [] for scope in self._graphs}
+        for i, j, data in self._graph.edges:
+            edges[self._graph.scope(i)].append((nodes[i], nodes[j], data))
+        for scope, of in edges.items():
+            self._driver.graph_add_dependencies(self._graphs[scope], of)
+        return nodes, params
+
+    def _params(self, index: int, node: KernelNode) -> Any:
+        packed = node.params
+        if index in self._conditional_of:
+            packed = struct.pack("<Q", self._handle(self._conditional_of[index])) + packed[8:]
+        return self._driver.kernel_node_params(node, packed)
+
+    def _handle(self, conditional: int) -> int:
+        """Return the handle of a conditional node, which is set before the node is added."""
+        if conditional not in self._handles:
+            graph = self._graphs[self._graph.scope(conditional)]
+            self._handles[conditional] = self._driver.graph_conditional_handle_create(graph)
+        return self._handles[conditional]
+
+    def _add_conditional(self, index: int, node: ConditionalNode, graph: Any) -> Any:
+        added, graphs = self._driver.graph_add_conditional_node(
+            graph, self._handle(index), node.type, node.n_bodies
+        )
+        for body, (conditional, position) in enumerate(self._graph.bodies):
+            if conditional == index:
+                self._graphs[body] = graphs[position]
+        return added
 
 
 def _roots(graph: CapturedGraph, nodes: list[Any]) -> list[Any]:
     targets = {edge.to for edge in graph.edges}
-    return [node for index, node in enumerate(nodes) if index not in targets]
+    return [
+        node
+        for index, node in enumerate(nodes)
+        if index not in targets and graph.scope(index) == -1
+    ]
 
 
 def _host_patches(

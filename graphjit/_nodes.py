@@ -1,6 +1,6 @@
 """A captured graph as plain data: what the driver recorded, copied out once.
 
-Input: a captured CUgraph, read by ``Driver.graph_read``.
+Input: captured CUgraphs, read by ``Driver.graph_read``.
 Output: a ``CapturedGraph``; sizes in bytes, addresses as ``int``. Child graphs are
 inlined by the reader, so every node here belongs to one flat graph.
 Source: cuGraphGetNodes, cuGraphGetEdges, cuGraph*NodeGetParams, cuFuncGetParamInfo and
@@ -95,6 +95,17 @@ class EmptyNode:
 
 
 @dataclass(frozen=True, slots=True)
+class ConditionalNode:
+    """CU_GRAPH_NODE_TYPE_CONDITIONAL, whose bodies are scopes of the same ``CapturedGraph``."""
+
+    kind: ClassVar[str] = "conditional"
+    handle: Any
+    type: str
+    """``"if"``, ``"while"`` or ``"switch"``."""
+    n_bodies: int
+
+
+@dataclass(frozen=True, slots=True)
 class UnsupportedNode:
     """A node that graphjit cannot rebuild; ``reason`` says why."""
 
@@ -105,7 +116,14 @@ class UnsupportedNode:
 
 
 Node = (
-    KernelNode | MemcpyNode | MemsetNode | MemAllocNode | MemFreeNode | EmptyNode | UnsupportedNode
+    KernelNode
+    | MemcpyNode
+    | MemsetNode
+    | MemAllocNode
+    | MemFreeNode
+    | EmptyNode
+    | ConditionalNode
+    | UnsupportedNode
 )
 
 
@@ -117,12 +135,33 @@ class Edge(NamedTuple):
     data: bytes | None = None
 
 
+class Body(NamedTuple):
+    """A body graph of a conditional node."""
+
+    conditional: int
+    """Index of the node."""
+    position: int
+    """Which of its bodies this is."""
+
+
 @dataclass(frozen=True, slots=True)
 class CapturedGraph:
-    """Nodes in capture order and the edges between their indices."""
+    """Nodes in the order of the program, and the edges between their indices.
+
+    The bodies of conditional nodes are in it, too: an edge joins nodes of one scope.
+    """
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
+    bodies: tuple[Body, ...] = ()
+    scopes: tuple[int, ...] = ()
+    """For each node the body that it is in, -1 for the graph itself; empty if there are none."""
+    setters: tuple[tuple[int, int], ...] = ()
+    """(kernel, conditional): nodes whose first parameter is the conditional's handle."""
+
+    def scope(self, index: int) -> int:
+        """Return the body that a node is in, -1 if it is in none."""
+        return self.scopes[index] if self.scopes else -1
 
     def count_by_kind(self) -> dict[str, int]:
         """Count the nodes of each kind."""

@@ -56,9 +56,10 @@ def _row(cells: Iterable[str], attributes: str = "") -> str:
 def _node(node: NodeInfo, prefix: str) -> str:
     shared = f"\n{node.shared_mem_bytes} bytes of shared memory" if node.shared_mem_bytes else ""
     is_kernel = node.kind == "kernel"
+    inside = "" if node.inside is None else f"\nin {node.inside[0]}, body {node.inside[1]}"
     cells = (
-        str(node.index),
-        node.name if is_kernel else node.kind,
+        str(node.index) + inside,
+        node.name or node.kind,
         dims_text(node) + shared if is_kernel else "",
         ", ".join(map(str, node.depends_on)),
         "\n".join(map(_param, node.params)),

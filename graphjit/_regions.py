@@ -12,6 +12,8 @@ from __future__ import annotations
 import heapq
 import threading
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
@@ -99,6 +101,8 @@ class Regions:
     _at: dict[int, Region] = field(default_factory=dict)
     _top: int = 0
     _clock: int = 0
+    _loops: list[tuple[int, list[int]]] = field(default_factory=list)
+    """When each loop began that the function is in, and what it has let go of since."""
 
     def __post_init__(self) -> None:
         self._top = self.range.ptr + _start_offset()
@@ -133,9 +137,33 @@ class Regions:
     def free(self, ptr: int) -> None:
         """Note that the memory of a region was given back at this point of the function."""
         region = self._at.get(ptr)
-        if region is not None and region.freed is None:
-            self._clock += 1
-            region.freed = self._clock
+        if region is None or region.freed is not None:
+            return
+        for began, held in self._loops:
+            if region.born <= began:
+                held.append(ptr)  # the body's next run may read what this one overwrites
+                return
+        self._clock += 1
+        region.freed = self._clock
+
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        """Keep what was there before, for as long as a body that runs again is captured."""
+        self._loops.append((self._clock, []))
+        try:
+            yield
+        finally:
+            _, held = self._loops.pop()
+            for ptr in held:
+                self.free(ptr)
+
+    def now(self) -> int:
+        """Return what tells earlier regions from later ones: they are born after it."""
+        return self._clock
+
+    def left_since(self, time: int) -> list[Region]:
+        """Return the memory that has been asked for since then, and not been given back."""
+        return [r for r in self.regions if r.born > time and r.freed is None]
 
     def find(self, ptr: int) -> Region | None:
         """Return the region that an address belongs to, gaps included."""

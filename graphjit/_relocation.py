@@ -286,8 +286,9 @@ def _address_offsets(layout: ParamLayout) -> Integers:
 
 
 def is_linear(graph: CapturedGraph) -> bool:
-    """Say whether the nodes form one chain, so that capture order is execution order."""
-    n_links = max(len(graph.nodes) - 1, 0)
+    """Say whether the nodes of each scope form one chain: capture order is execution order."""
+    n_chains = len(set(graph.scopes)) or min(len(graph.nodes), 1)
+    n_links = len(graph.nodes) - n_chains
     if len(graph.edges) < n_links:
         return False
     sources, targets = {edge[0] for edge in graph.edges}, {edge[1] for edge in graph.edges}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from dataclasses import replace
 
 from graphjit._driver.interface import (
     COPY_LAYOUT,
@@ -34,7 +35,7 @@ MAX_MERGED_NBYTES = 1 << 14
 
 def replace_copies_and_fills(driver: Driver, graph: CapturedGraph) -> CapturedGraph:
     """Turn memcpy and memset nodes into kernel nodes, which both patches can re-point."""
-    return CapturedGraph(tuple(_as_kernel(driver, node) for node in graph.nodes), graph.edges)
+    return replace(graph, nodes=tuple(_as_kernel(driver, node) for node in graph.nodes))
 
 
 def _as_kernel(driver: Driver, node: Node) -> Node:
@@ -93,6 +94,8 @@ def merge_fills(driver: Driver, graph: CapturedGraph) -> CapturedGraph:
     To be called before ``replace_copies_and_fills``. The merged node takes the place of the
     first one.
     """
+    if graph.bodies:
+        return graph
     nodes: list[Node] = []
     new_index: list[int] = []
     run: list[MemsetNode] = []

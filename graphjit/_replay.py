@@ -63,6 +63,7 @@ class Replay:
         self.n_done = 0
         self.end: OpenRead | None = None
         self._graph: Any = None
+        self._n_items = 0
 
     @property
     def is_split(self) -> bool:
@@ -83,9 +84,10 @@ class Replay:
         if self.n_done == len(self.known):
             alive = tuple(r for r in capture.regions.regions if r.freed is None)
             self.end = OpenRead(ptr, nbytes, alive, sizes, capture.where())
-            self._graph = graph
+            self._graph, self._n_items = graph, len(capture.flow.items)
             raise SegmentEnd
         capture.driver.graph_destroy(graph)
+        capture.flow.drop(capture.driver)
         capture.free_constants()  # they belong to the segments before
         known = self.known[self.n_done]
         self.n_done += 1
@@ -102,7 +104,7 @@ class Replay:
             return graph
         rest = capture.driver.graph_read(graph)
         capture.driver.graph_destroy(graph)
-        if rest.nodes:
+        if rest.nodes or len(capture.flow.items) != self._n_items:
             capture.driver.graph_destroy(self._graph)
             raise capture.refuse(_LATER)
         return self._graph

@@ -16,11 +16,12 @@ from typing import Any
 
 from graphjit._aliasing import alias_pattern, same_objects
 from graphjit._arguments import Call
-from graphjit._capture import Capture, make_stand_ins
+from graphjit._capture import Capture
 from graphjit._nodes import CapturedGraph, MemAllocNode, MemFreeNode
 from graphjit._outputs import OutputPlan
 from graphjit._regions import Lifetime, plan_scratch, reserved_range
 from graphjit._relocation import AddressMap, RealRange, Target, is_linear
+from graphjit._stand_ins import make_stand_ins
 from graphjit.errors import SignatureError
 
 

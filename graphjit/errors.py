@@ -10,6 +10,7 @@
     │   └── UnsupportedNodeError       the graph holds a node that cannot be replayed
     ├── AnalysisError              the captured graph cannot be re-pointed safely
     │   └── AmbiguousPointerError      a word may or may not be an address
+    ├── ControlFlowError           a branch or a loop of graphjit.control has not the right form
     ├── SignatureError             an argument cannot be part of a signature
     ├── PatchError                 re-pointing a graph at new arrays failed
     ├── VerificationError          the graph and the eager call disagree
@@ -81,6 +82,12 @@ class AmbiguousPointerError(AnalysisError):
 
 class SignatureError(GraphjitError, TypeError):
     """An argument cannot be made part of a signature; the message names its path."""
+
+    __module__ = "graphjit"
+
+
+class ControlFlowError(GraphjitError, TypeError):
+    """A predicate, a branch or a carry of ``graphjit.control`` has not the form that it needs."""
 
     __module__ = "graphjit"
 

@@ -130,6 +130,9 @@ class CupyAdapter:
     def make_array(self, spec: ArraySpec, memory: Memory, byte_offset: int) -> Any:
         return _array(spec, memory.owner + byte_offset)
 
+    def scalar_array(self, value: Any) -> Any:
+        return cupy.asarray(value)
+
     def make_template(self, spec: ArraySpec) -> Any:
         nothing = cupy.cuda.UnownedMemory(512, 0, None, device_id=spec.device)
         return _array(spec, cupy.cuda.MemoryPointer(nothing, 0))

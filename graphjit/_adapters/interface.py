@@ -134,6 +134,9 @@ class Adapter(Protocol):
     def make_array(self, spec: ArraySpec, memory: Memory, byte_offset: int) -> Any:
         """Build an array on ``memory``; it keeps ``memory.owner`` alive."""
 
+    def scalar_array(self, value: Any) -> Any:
+        """Make a 0-d array of a number, with NumPy's dtype."""
+
     def make_template(self, spec: ArraySpec) -> Any:
         """Build an array without memory that compiled hits make outputs like."""
 

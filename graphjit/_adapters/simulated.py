@@ -14,7 +14,7 @@ from typing import Any
 from graphjit._adapters import simulated_device as device
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
 from graphjit._adapters.live_objects import live_objects
-from graphjit._adapters.simulated_array import Array
+from graphjit._adapters.simulated_array import Array, asarray
 from graphjit._driver.simulated import SimulatedDriver
 from graphjit._driver.simulated_memory import extent
 from graphjit._nodes import KernelNode
@@ -61,6 +61,9 @@ class SimulatedAdapter:
 
     def make_array(self, spec: ArraySpec, memory: Memory, byte_offset: int) -> Any:
         return _array(spec, memory.owner, byte_offset)
+
+    def scalar_array(self, value: Any) -> Any:
+        return asarray(value)
 
     def make_template(self, spec: ArraySpec) -> Any:
         return _array(spec, device.Block(0, 0, None), 0)

@@ -46,6 +46,28 @@ PATCH(32)
 PATCH(128)
 PATCH(448)
 
+// Set a condition from an integer of 1, 2, 4 or 8 bytes, 256 added to that if it is signed.
+// Modes: 0 or 1; the integer, at least 0 and less than n; 1 if that is mode >> 8, else 0.
+extern "C" __global__ void graphjit_set_condition(
+    cudaGraphConditionalHandle handle, const void* integer, u32 form, u32 mode, long long n) {
+    long long value;
+    switch (form) {
+        case 1: value = *(const unsigned char*)integer; break;
+        case 2: value = *(const unsigned short*)integer; break;
+        case 4: value = *(const u32*)integer; break;
+        case 257: value = *(const signed char*)integer; break;
+        case 258: value = *(const short*)integer; break;
+        case 260: value = *(const int*)integer; break;
+        default: value = *(const long long*)integer;
+    }
+    // An unsigned integer beyond the signed ones is beyond n.
+    if (form == 8 && value < 0) value = 0x7FFFFFFFFFFFFFFFll;
+    long long index = value < 0 ? 0 : value < n ? value : n - 1;
+    u32 kind = mode & 255;
+    cudaGraphSetConditional(
+        handle, kind == 0 ? value != 0 : kind == 1 ? (u32)index : index == (mode >> 8));
+}
+
 #else
 
 struct alignas(16) Word16 {

@@ -7,9 +7,15 @@ Raises: ``AssertionError`` when the driver does something else; ``DriverError``.
 
 from __future__ import annotations
 
-from graphjit._driver import conformance_capture, conformance_graphs
+from graphjit._driver import (
+    conformance_capture,
+    conformance_conditionals,
+    conformance_graphs,
+)
 from graphjit._driver.conformance_bench import Check
 
 CHECKS: dict[str, Check] = {
-    check.__name__: check for check in (*conformance_capture.CHECKS, *conformance_graphs.CHECKS)
+    check.__name__: check
+    for checks in (conformance_capture, conformance_graphs, conformance_conditionals)
+    for check in checks.CHECKS
 }

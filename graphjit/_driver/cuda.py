@@ -7,6 +7,7 @@ Source: CUDA Driver API, 12.4 or later.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -17,11 +18,12 @@ from graphjit._driver.cuda_check import check, driver_error, entry_point
 from graphjit._driver.cuda_graph_reader import read_graph
 from graphjit._driver.cuda_memory import CAPTURE_MODE, CudaMemory
 from graphjit._driver.cuda_nodes import KernelNodeParams, NodeCalls
-from graphjit._driver.interface import PATCH_SLOT_CLASSES, KernelLaunch, Launch
+from graphjit._driver.interface import CONDITIONAL_TYPES, PATCH_SLOT_CLASSES, KernelLaunch, Launch
 from graphjit._nodes import CapturedGraph, KernelNode
 from graphjit.errors import DriverError, GraphjitError
 
 MINIMUM_VERSION = 12040
+_ENABLE_CONDITIONALS = "GRAPHJIT_CONDITIONALS"
 _ENTRY_POINTS = {
     "cuCtxGetCurrent": 12000,
     "cuStreamIsCapturing": 12000,
@@ -30,6 +32,8 @@ _ENTRY_POINTS = {
     "cuStreamWaitEvent": 12000,
     "cuEventRecord": 12000,
 }
+_add_node = getattr(cu, "cuGraphAddNode_v2", cu.cuGraphAddNode)  # one form from CUDA 13 on
+_NEED_DEVICE_RUNTIME = (*(f"patch_{n}" for n in PATCH_SLOT_CLASSES), "set_condition")
 
 
 class CudaDriver(CudaMemory):
@@ -63,6 +67,14 @@ class CudaDriver(CudaMemory):
 
     def missing_for_device_patch(self) -> str:
         return "" if cuda_kernels.find_device_runtime() else cuda_kernels.PATCH_MISSING
+
+    def missing_for_conditionals(self) -> str:
+        if os.environ.get(_ENABLE_CONDITIONALS, "") in ("", "0"):
+            return (
+                f"Conditional nodes have been tried on the simulated device only; "
+                f"{_ENABLE_CONDITIONALS}=1 in the environment turns them on."
+            )
+        return "" if cuda_kernels.find_device_runtime() else cuda_kernels.CONDITIONALS_MISSING
 
     # -- streams and capture
 
@@ -132,6 +144,22 @@ class CudaDriver(CudaMemory):
         if edges:
             self._calls.add_dependencies(graph, edges)
 
+    def graph_conditional_handle_create(self, graph: int) -> int:
+        call = "cuGraphConditionalHandleCreate"
+        return int(check(cu.cuGraphConditionalHandleCreate(graph, self._context, 0, 0), call))
+
+    def graph_add_conditional_node(
+        self, graph: int, handle: int, kind: str, n_bodies: int
+    ) -> tuple[int, list[int]]:
+        params = cu.CUgraphNodeParams()
+        params.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
+        params.conditional.handle = cu.CUgraphConditionalHandle(handle)
+        params.conditional.type = cu.CUgraphConditionalNodeType(CONDITIONAL_TYPES.index(kind))
+        params.conditional.size = n_bodies
+        params.conditional.ctx = self._context
+        node = check(_add_node(graph, None, None, 0, params), "cuGraphAddNode")
+        return int(node), [int(body) for body in params.conditional.phGraph_out]
+
     def graph_node_make_device_updatable(self, node: int) -> int:
         return self._calls.make_device_updatable(node)
 
@@ -188,7 +216,7 @@ class CudaDriver(CudaMemory):
     def builtin_kernel(self, name: str) -> Any:
         with self._lock:
             if name not in self._functions:
-                self._load(patch=name.startswith("patch_"))
+                self._load(patch=name in _NEED_DEVICE_RUNTIME)
             return self._functions[name]
 
     def _load(self, *, patch: bool) -> None:
@@ -200,7 +228,7 @@ class CudaDriver(CudaMemory):
             )
         )
         cubin = cuda_kernels.load_cubin(f"sm_{major}{minor}", patch=patch)
-        names = [f"patch_{n}" for n in PATCH_SLOT_CLASSES] if patch else ["copy", "fill", "fills"]
+        names = _NEED_DEVICE_RUNTIME if patch else ("copy", "fill", "fills")
         with self.relaxed():
             module = check(cu.cuModuleLoadData(cubin), "cuModuleLoadData")
             for name in names:

@@ -20,11 +20,12 @@ from typing import Any
 
 from graphjit.errors import GraphjitError
 
-PATCH_MISSING = (
-    "the device patch needs the static library libcudadevrt.a, which was not found; "
-    "install it with `pip install nvidia-cuda-runtime` (or the CUDA toolkit, and set "
-    "CUDA_HOME). Until then graphs are patched from the host."
+_NEEDS_LIBRARY = (
+    "need the static library libcudadevrt.a, which was not found; install it with `pip install "
+    "nvidia-cuda-runtime` (or the CUDA toolkit, and set CUDA_HOME)."
 )
+PATCH_MISSING = f"Device patches {_NEEDS_LIBRARY} Until then graphs are patched from the host."
+CONDITIONALS_MISSING = f"Conditional nodes {_NEEDS_LIBRARY}"
 
 
 def cache_directory() -> Path:

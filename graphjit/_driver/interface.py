@@ -8,6 +8,7 @@ Raises: ``DriverError`` with the CUDA function, the name of the error and its co
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,6 +32,16 @@ FILL_LAYOUT = tuple((8 * i, 8) for i in range(6))
 MAX_FILLS = 16
 FILLS_LAYOUT = ((0, 48 * MAX_FILLS),)
 """One fill after the other; block i of the grid does the i-th."""
+CONDITION_LAYOUT = ((0, 8), (8, 8), (16, 4), (20, 4), (24, 8))
+"""handle, address of an integer, its form, mode, n. ``CONDITION_*`` are forms and modes."""
+CONDITION_SIGNED = 1 << 8
+"""Added to the bytes of the integer, 1, 2, 4 or 8, in the form."""
+CONDITION_TRUTH, CONDITION_INDEX, CONDITION_IS_INDEX = range(3)
+"""Modes: 0 or 1; the integer, at least 0 and less than n; 1 if that is ``mode >> 8``, else 0."""
+CONDITIONAL_TYPES = ("if", "while", "switch")
+"""CU_GRAPH_COND_TYPE_*"""
+CUDA_WITH_SWITCH = 12080
+"""Version from which ``"if"`` may have two bodies, and ``"switch"`` exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,9 @@ class Driver(Protocol):
 
     def missing_for_device_patch(self) -> str:
         """Say what the device patch lacks here and how to get it; empty if nothing."""
+
+    def missing_for_conditionals(self) -> str:
+        """Say what conditional nodes lack here and how to get it; empty if nothing."""
 
     # -- memory
     def mem_address_reserve(self, nbytes: int) -> int:
@@ -111,6 +125,12 @@ class Driver(Protocol):
     def stream_abandon_capture(self, stream: int) -> None:
         """End a capture whose graph nobody wants, invalidated or not; never raises for that."""
 
+    def relaxed(self) -> AbstractContextManager[None]:
+        """Let this thread load kernels and allocate memory while it captures.
+
+        cuThreadExchangeStreamCaptureMode.
+        """
+
     def stream_is_capturing(self, stream: int) -> bool:
         """True while active *or invalidated* (cuStreamIsCapturing)."""
 
@@ -145,6 +165,20 @@ class Driver(Protocol):
     def graph_add_dependencies(self, graph: Any, edges: list[tuple[Any, Any, Any]]) -> None:
         """Add edges (from node, to node, edge data or None) (cuGraphAddDependencies)."""
 
+    def graph_conditional_handle_create(self, graph: Any) -> int:
+        """Create the handle of a conditional node of the graph, 0 at the beginning of a launch.
+
+        cuGraphConditionalHandleCreate.
+        """
+
+    def graph_add_conditional_node(
+        self, graph: Any, handle: int, kind: str, n_bodies: int
+    ) -> tuple[Any, list[Any]]:
+        """Add a conditional node without dependencies; return it and its empty body graphs.
+
+        ``kind`` is one of CONDITIONAL_TYPES (cuGraphAddNode).
+        """
+
     def graph_node_make_device_updatable(self, node: Any) -> int:
         """Set CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE; return the device node handle."""
 
@@ -172,7 +206,7 @@ class Driver(Protocol):
 
     # -- the kernels that graphjit brings along
     def builtin_kernel(self, name: str) -> Any:
-        """Return the function ``copy``, ``fill``, ``fills`` or ``patch_<n>``.
+        """Return the function ``copy``, ``fill``, ``fills``, ``set_condition`` or ``patch_<n>``.
 
         n is one of PATCH_SLOT_CLASSES.
         """

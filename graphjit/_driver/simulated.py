@@ -10,9 +10,10 @@ reported by the call that launched the work, and the device remains usable.
 from __future__ import annotations
 
 import random
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from graphjit._driver.interface import Launch
+from graphjit._driver.interface import CUDA_WITH_SWITCH, Launch
 from graphjit._driver.simulated_errors import failure, failure_of_code
 from graphjit._driver.simulated_graph import (
     SimulatedGraph,
@@ -26,6 +27,7 @@ from graphjit._nodes import CapturedGraph, KernelNode
 from graphjit.errors import DriverError
 
 _FIRST_DEVICE_NODE = 0x5A00_0000_0000
+_FIRST_CONDITION = 0x5C00_0000_0000
 
 
 class SimulatedDriver(SimulatedRuntime):
@@ -37,6 +39,8 @@ class SimulatedDriver(SimulatedRuntime):
         Size of its memory.
     device_patch : bool
         False simulates a driver without device-updatable nodes; may be changed later.
+    cuda_version : int
+        1000 * major + 10 * minor; from 12.8 conditional nodes may be a switch, or have an else.
 
     Attributes
     ----------
@@ -58,22 +62,28 @@ class SimulatedDriver(SimulatedRuntime):
 
     name = "simulated"
 
-    def __init__(self, nbytes: int = 1 << 30, *, device_patch: bool = True) -> None:
+    def __init__(
+        self, nbytes: int = 1 << 30, *, device_patch: bool = True, cuda_version: int = 13000
+    ) -> None:
         super().__init__(nbytes)
         self.device_patch = device_patch
+        self.cuda_version = cuda_version
         self._builtins = builtin_functions()
         self._order = random.Random(0)
 
     # -- what this driver is and can do
 
     def version(self) -> int:
-        return 13000
+        return self.cuda_version
 
     def device_name(self, device: int) -> str:
         return "simulated device"
 
     def missing_for_device_patch(self) -> str:
         return "" if self.device_patch else "this driver has no device-updatable nodes"
+
+    def missing_for_conditionals(self) -> str:
+        return ""
 
     # -- memory
 
@@ -98,6 +108,9 @@ class SimulatedDriver(SimulatedRuntime):
     def wait_for_device(self) -> None:
         """Do nothing: work is done when a call returns."""
 
+    def relaxed(self) -> AbstractContextManager[None]:
+        return nullcontext()  # there are no kernels to load, and programs get no more than before
+
     # -- graphs
 
     def stream_end_capture(self, stream: int) -> SimulatedGraph:
@@ -112,7 +125,10 @@ class SimulatedDriver(SimulatedRuntime):
 
     def graph_destroy(self, graph: Any) -> None:
         _check_graph(graph, "cuGraphDestroy")
-        graph.is_destroyed = True
+        if graph.parent is not None:
+            raise failure("cuGraphDestroy", "INVALID_VALUE", "the body of a conditional node")
+        for part in graph.with_bodies():
+            part.is_destroyed = True
         self.counts["live_graphs"] -= 1
 
     def graph_read(self, graph: Any) -> CapturedGraph:
@@ -145,6 +161,31 @@ class SimulatedDriver(SimulatedRuntime):
             if source is target or (source, target) in graph.edges:
                 raise failure(call, "INVALID_VALUE", "the edge exists already, or is a loop")
             graph.edges[source, target] = None
+
+    def graph_conditional_handle_create(self, graph: Any) -> int:
+        _check_graph(graph, "cuGraphConditionalHandleCreate")
+        handle = _FIRST_CONDITION + next(self._handles)
+        graph.handles[handle] = None
+        return int(handle)
+
+    def graph_add_conditional_node(
+        self, graph: Any, handle: int, kind: str, n_bodies: int
+    ) -> tuple[SimulatedNode, list[SimulatedGraph]]:
+        call = "cuGraphAddNode"
+        _check_graph(graph, call)
+        most = {"if": 1, "while": 1, "switch": 0}
+        if self.cuda_version >= CUDA_WITH_SWITCH:
+            most |= {"if": 2, "switch": 1 << 16}
+        if not 1 <= n_bodies <= most.get(kind, 0):
+            raise failure(call, "INVALID_VALUE", f"{kind} with {n_bodies} bodies")
+        owner = graph
+        while owner is not None and handle not in owner.handles:
+            owner = owner.parent
+        if owner is None or owner.handles[handle] is not None:
+            detail = "the conditional handle is of another graph, or has a node already"
+            raise failure(call, "INVALID_VALUE", detail)
+        node = owner.handles[handle] = graph.add_conditional(handle, kind, n_bodies)
+        return node, node.bodies
 
     def graph_node_make_device_updatable(self, node: Any) -> int:
         call = "cuGraphKernelNodeSetAttribute"

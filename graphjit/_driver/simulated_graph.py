@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from graphjit._driver.interface import Launch
+from graphjit._driver.interface import CONDITIONAL_TYPES, Launch
 from graphjit._driver.simulated_errors import failure
 from graphjit._driver.simulated_kernels import Run, copy_box, fill_rows
 from graphjit._driver.simulated_memory import SimulatedMemory
@@ -57,6 +57,8 @@ class SimulatedNode:
     params: SimulatedParams | None = None
     fields: dict[str, int] = field(default_factory=dict)
     device_handle: int = 0
+    bodies: list[SimulatedGraph] = field(default_factory=list)
+    """Of a conditional node."""
 
 
 @dataclass(eq=False, slots=True)
@@ -67,6 +69,10 @@ class SimulatedGraph:
     edges: dict[tuple[SimulatedNode, SimulatedNode], None] = field(default_factory=dict)
     is_destroyed: bool = False
     n_instantiated: int = 0
+    handles: dict[int, SimulatedNode | None] = field(default_factory=dict)
+    """Conditional handles that were created for it, and the nodes that have them."""
+    parent: SimulatedGraph | None = None
+    """Of a body: the graph with the conditional node."""
 
     def add(self, kind: str, params: SimulatedParams | None = None, **fields: int) -> SimulatedNode:
         """Add a node without dependencies; it owns a copy of its parameters."""
@@ -74,6 +80,19 @@ class SimulatedGraph:
             params = SimulatedParams(params.launch, bytes(params.buffer))
         self.nodes.append(SimulatedNode(kind, self, params, fields))
         return self.nodes[-1]
+
+    def add_conditional(self, handle: int, kind: str, n_bodies: int) -> SimulatedNode:
+        """Add a conditional node with empty bodies."""
+        node = self.add("conditional", handle=handle, type=CONDITIONAL_TYPES.index(kind))
+        node.bodies = [SimulatedGraph(parent=self) for _ in range(n_bodies)]
+        return node
+
+    def with_bodies(self) -> Iterator[SimulatedGraph]:
+        """Yield the graph and every body in it."""
+        yield self
+        for node in self.nodes:
+            for body in node.bodies:
+                yield from body.with_bodies()
 
     def is_behind(self, node: SimulatedNode, heads: list[SimulatedNode]) -> bool:
         """Say whether a node is one of ``heads`` or runs before one of them."""
@@ -109,31 +128,30 @@ class SimulatedGraphExec:
     def __init__(
         self, graph: SimulatedGraph, memory: SimulatedMemory, order: random.Random
     ) -> None:
-        is_updatable = any(node.device_handle for node in graph.nodes)
-        if is_updatable and graph.n_instantiated:
+        graphs = list(graph.with_bodies())
+        nodes = [node for part in graphs for node in part.nodes]
+        if any(node.device_handle for node in nodes) and graph.n_instantiated:
             raise failure(
                 "cuGraphInstantiate",
                 "INVALID_VALUE",
                 "a graph with device-updatable nodes can be instantiated once",
             )
-        _refuse_unmapped(graph, memory)
+        for part in graphs:
+            _refuse_unmapped(part, memory)
+            _refuse_in_bodies(part)
         self.graph = graph
         self.is_destroyed = False
         self._memory = memory
         self._order = order
-        self._nodes = list(graph.nodes)
-        self._targets: dict[SimulatedNode, list[SimulatedNode]] = {n: [] for n in self._nodes}
-        self._n_sources = dict.fromkeys(self._nodes, 0)
-        for source, target in graph.edges:
-            self._targets[source].append(target)
-            self._n_sources[target] += 1
-        if sum(1 for _ in self._in_order()) < len(self._nodes):
+        self._links = {part: _Links(part) for part in graphs}
+        if any(sum(1 for _ in self._in_order(p)) < len(p.nodes) for p in graphs):
             raise failure("cuGraphInstantiate", "INVALID_VALUE", "the edges form a cycle")
         self._params = {
             n: SimulatedParams(n.params.launch, bytes(n.params.buffer))
-            for n in self._nodes
+            for n in nodes
             if n.params is not None
         }
+        self._conditions = [handle for part in graphs for handle in part.handles]
         graph.n_instantiated += 1
 
     def set_params(self, node: SimulatedNode, params: SimulatedParams) -> None:
@@ -150,26 +168,28 @@ class SimulatedGraphExec:
 
     def run(self) -> None:
         """Execute every node, in a random order among those that the edges allow."""
-        updatable = {
-            n.device_handle: self._params[n].buffer for n in self._nodes if n.device_handle
-        }
-        run = Run(self._memory, updatable)
+        updatable = {n.device_handle: p.buffer for n, p in self._params.items() if n.device_handle}
+        run = Run(self._memory, updatable, self._conditions)
         mapped: set[int] = set()
         try:
-            for node in self._in_order():
-                self._execute(node, run, mapped)
+            self._run(self.graph, run, mapped)
         except BaseException:
             for ptr in mapped:
                 self._memory.free(ptr)
             raise
 
-    def _in_order(self) -> Iterator[SimulatedNode]:
-        waiting = dict(self._n_sources)
-        ready = [n for n in self._nodes if not waiting[n]]
+    def _run(self, graph: SimulatedGraph, run: Run, mapped: set[int]) -> None:
+        for node in self._in_order(graph):
+            self._execute(node, run, mapped)
+
+    def _in_order(self, graph: SimulatedGraph) -> Iterator[SimulatedNode]:
+        links = self._links[graph]
+        waiting = dict(links.n_sources)
+        ready = [n for n in graph.nodes if not waiting[n]]
         while ready:
             node = ready.pop(self._order.randrange(len(ready)))
             yield node
-            for target in self._targets[node]:
+            for target in links.targets[node]:
                 waiting[target] -= 1
                 if not waiting[target]:
                     ready.append(target)
@@ -188,6 +208,41 @@ class SimulatedGraphExec:
         elif node.kind == "mem_free":
             self._memory.free(node.fields["device_ptr"])
             mapped.discard(node.fields["device_ptr"])
+        elif node.kind == "conditional":
+            self._execute_bodies(node, run, mapped)
+
+    def _execute_bodies(self, node: SimulatedNode, run: Run, mapped: set[int]) -> None:
+        handle, kind = node.fields["handle"], CONDITIONAL_TYPES[node.fields["type"]]
+        if kind == "while":
+            while run.conditions[handle]:
+                self._run(node.bodies[0], run, mapped)
+            return
+        value = run.conditions[handle]
+        index = int(not value) if kind == "if" else value
+        if index < len(node.bodies):
+            self._run(node.bodies[index], run, mapped)
+
+
+class _Links:
+    """The edges of a graph, by node."""
+
+    def __init__(self, graph: SimulatedGraph) -> None:
+        self.targets: dict[SimulatedNode, list[SimulatedNode]] = {n: [] for n in graph.nodes}
+        self.n_sources = dict.fromkeys(graph.nodes, 0)
+        for source, target in graph.edges:
+            self.targets[source].append(target)
+            self.n_sources[target] += 1
+
+
+def _refuse_in_bodies(graph: SimulatedGraph) -> None:
+    """Refuse what conditional nodes cannot have: other kinds of nodes, handles without a node."""
+    if unused := [handle for handle, node in graph.handles.items() if node is None]:
+        detail = f"no node has the conditional handle 0x{unused[0]:x}"
+        raise failure("cuGraphInstantiate", "INVALID_VALUE", detail)
+    allowed = ("kernel", "memcpy", "memset", "empty", "conditional")
+    other = [node.kind for node in graph.nodes if node.kind not in allowed]
+    if graph.parent is not None and other:
+        raise failure("cuGraphInstantiate", "NOT_SUPPORTED", f"a {other[0]} node in a body")
 
 
 def _refuse_unmapped(graph: SimulatedGraph, memory: SimulatedMemory) -> None:

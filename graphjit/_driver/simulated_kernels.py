@@ -9,10 +9,15 @@ Source: ``_kernels.cu``, whose kernels are the built-in ones here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from graphjit._driver.interface import (
+    CONDITION_INDEX,
+    CONDITION_IS_INDEX,
+    CONDITION_LAYOUT,
+    CONDITION_SIGNED,
+    CONDITION_TRUTH,
     COPY_LAYOUT,
     FILL_LAYOUT,
     FILLS_LAYOUT,
@@ -35,10 +40,15 @@ class Run:
     """One execution of a graph, or of a single kernel, as kernels see it."""
 
     def __init__(
-        self, memory: SimulatedMemory, updatable: dict[int, bytearray] | None = None
+        self,
+        memory: SimulatedMemory,
+        updatable: dict[int, bytearray] | None = None,
+        conditions: Iterable[int] = (),
     ) -> None:
         self.memory = memory
         self._updatable = updatable or {}
+        self.conditions = dict.fromkeys(conditions, 0)
+        """Conditional handle -> its value."""
 
     def set_param(self, device_node: int, param_offset: int, value: bytes) -> None:
         """Write into the parameters of a node of this execution (cudaGraphKernelNodeSetParam)."""
@@ -49,6 +59,12 @@ class Run:
         if param_offset + len(value) > len(buffer):
             raise failure(call, "INVALID_VALUE", f"byte {param_offset} of {len(buffer)}")
         buffer[param_offset : param_offset + len(value)] = value
+
+    def set_condition(self, handle: int, value: int) -> None:
+        """Set the value of a conditional handle (cudaGraphSetConditional)."""
+        if handle not in self.conditions:
+            raise failure("cudaGraphSetConditional", "INVALID_HANDLE", f"0x{handle:x}")
+        self.conditions[handle] = value
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -137,12 +153,30 @@ def _patch(run: Run, params: bytes) -> None:
             run.set_param(target, offset, value[:nbytes])
 
 
+def _set_condition(run: Run, params: bytes) -> None:
+    handle, ptr, form, mode, n = struct.unpack("<QQIIq", params)
+    data = run.memory.view(ptr, form & 0xFF).tobytes()
+    value = int.from_bytes(data, "little", signed=bool(form & CONDITION_SIGNED))
+    index = min(max(value, 0), n - 1)
+    kind, wanted = mode & 0xFF, mode >> 8
+    if kind == CONDITION_TRUTH:
+        run.set_condition(handle, int(value != 0))
+    elif kind == CONDITION_INDEX:
+        run.set_condition(handle, index)
+    else:
+        assert kind == CONDITION_IS_INDEX
+        run.set_condition(handle, int(index == wanted))
+
+
 def builtin_functions() -> dict[str, SimulatedFunction]:
     """Return the kernels that graphjit brings along, by name."""
     functions = {
         "copy": SimulatedFunction("graphjit_copy", tuple(COPY_LAYOUT), _copy),
         "fill": SimulatedFunction("graphjit_fill", tuple(FILL_LAYOUT), _fill),
         "fills": SimulatedFunction("graphjit_fills", FILLS_LAYOUT, _fills),
+        "set_condition": SimulatedFunction(
+            "graphjit_set_condition", CONDITION_LAYOUT, _set_condition
+        ),
     }
     for n in PATCH_SLOT_CLASSES:
         layout = ((0, 8), (8, 4), (16, 8 * n))

@@ -1,0 +1,135 @@
+"""What the functions of control flow are given and return: containers of new arrays.
+
+Input: results of branches and bodies. Output: ``Values``: arrays in memory of their own, row by
+row, in the same containers.
+Raises: ``ControlFlowError`` if two results that must be alike are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import optree
+
+from graphjit._adapters import registry
+from graphjit._adapters.interface import Adapter
+from graphjit._capture import current_capture, is_capturing_here
+from graphjit._containers import flatten, unflatten
+from graphjit.errors import CaptureError, ControlFlowError
+
+R = TypeVar("R")
+_NUMBERS = (bool, int, float, complex, np.generic)
+
+
+@dataclass(slots=True)
+class Values:
+    """Leaves in their containers; ``arrays`` are those among them, all in memory of their own."""
+
+    adapter: Adapter
+    what: str
+    leaves: list[Any]
+    tree: Any
+
+    @classmethod
+    def copied(cls, value: Any, what: str) -> Values:
+        """Copy a result."""
+        leaves, tree = flatten(value, registry.is_array)
+        adapter = registry.find(leaves)
+        return cls(adapter, what, [_copied(adapter, leaf) for leaf in leaves], tree)
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The arrays."""
+        return [leaf for leaf in self.leaves if self.adapter.is_array(leaf)]
+
+    def value(self) -> Any:
+        """Return the leaves in their containers."""
+        return unflatten(self.tree, self.leaves)
+
+    def followed_by(self, value: Any) -> Values:
+        """Copy a result that must be like this one."""
+        return replace(self, leaves=[_copied(self.adapter, leaf) for leaf in self.like(value)])
+
+    def like(self, value: Any) -> list[Any]:
+        """Return the leaves of a result that must be like this one."""
+        leaves, tree = flatten(value, registry.is_array)
+        if tree != self.tree:
+            raise ControlFlowError(
+                f"{self.what} is {_tree_text(self.tree)}, and what should be like it "
+                f"{_tree_text(tree)}"
+            )
+        paths = optree.treespec_paths(self.tree)
+        for path, mine, other in zip(paths, self.leaves, leaves, strict=True):
+            if self._form(mine) != self._form(other):
+                place = "".join(f"[{step!r}]" for step in path)
+                raise ControlFlowError(
+                    f"{self.what}{place} is {_text(self._form(mine))}, and what should be like it "
+                    f"{_text(self._form(other))}"
+                )
+        return leaves
+
+    def _form(self, leaf: Any) -> Any:
+        """Return what must be the same: dtype and shape, or the value itself."""
+        if self.adapter.is_array(leaf):
+            return np.dtype(leaf.dtype), leaf.shape
+        if isinstance(leaf, _NUMBERS):
+            return np.asarray(leaf).dtype, ()
+        return leaf
+
+
+def _tree_text(tree: Any) -> str:
+    return str(tree).removeprefix("PyTreeSpec(").partition(", NoneIsLeaf")[0]
+
+
+def _text(form: Any) -> str:
+    is_array = isinstance(form, tuple) and len(form) == 2 and isinstance(form[0], np.dtype)
+    return f"{form[0]} {form[1]}" if is_array else repr(form)
+
+
+def _copied(adapter: Adapter, leaf: Any) -> Any:
+    if adapter.is_array(leaf):
+        copy = empty_like(adapter, leaf)
+        adapter.assign(copy, leaf)
+        return copy
+    return adapter.scalar_array(leaf) if isinstance(leaf, _NUMBERS) else leaf
+
+
+def empty_like(adapter: Adapter, array: Any) -> Any:
+    """Make an array of the shape and dtype, row by row, without contents."""
+    spec = adapter.spec(array)
+    strides, step = [], np.dtype(spec.dtype).itemsize
+    for n in reversed(spec.shape):
+        strides.append(step)
+        step *= max(n, 1)
+    nbytes = step if 0 not in spec.shape else 0
+    plain = replace(spec, strides=tuple(reversed(strides)), low=0, high=nbytes)
+    return adapter.make_array(plain, adapter.allocate(nbytes), 0)
+
+
+def new_values(function: Callable[[], R]) -> R:
+    """Call a function; return its result in new memory."""
+    return Values.copied(function(), "the result").value()  # type: ignore[no-any-return]
+
+
+def read(decider: Any) -> int:
+    """Read a 0-d boolean or integer on the host."""
+    return int(decider)
+
+
+def capture_of(*arrays: Any) -> Any:
+    """Return graphjit's capture in progress; None if there is none."""
+    if is_capturing_here():
+        return current_capture()
+    if _is_captured_by_others(arrays):
+        raise CaptureError(
+            "control flow cannot be part of a capture that graphjit has not begun: a conditional "
+            "node cannot be captured. Use @graphed, or graphjit.capture."
+        )
+    return None
+
+
+def _is_captured_by_others(arrays: Iterable[Any]) -> bool:
+    return registry.find(arrays).is_capturing()

@@ -1,0 +1,120 @@
+"""Branches and loops of a function under capture.
+
+Input: the capture, a predicate, the functions. Output: arrays for the results; the items of the
+capture's ``Flow``.
+Raises: ``ControlFlowError``; ``CaptureError`` for a body that keeps memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from graphjit._bodies import Values, empty_like
+from graphjit._capture import Capture
+from graphjit._driver.interface import CONDITION_SIGNED
+from graphjit._flow import Again, Branch, Integer, Item, Loop
+
+_KEEPS = (
+    "{what} keeps {n} arrays that it has made, of {nbytes} bytes, beyond its end: in a variable "
+    "of the outside, an attribute, or a cache of a library that a call before the first capture "
+    "would have filled. Whether they are written is decided on the device; return them"
+)
+
+
+def captured_branch(
+    capture: Capture, decider: Any, functions: Sequence[Callable[[], Any]], *, is_truth: bool
+) -> Any:
+    """Capture each function as a body; return arrays that the one that is run writes to."""
+    _refuse_missing(capture)
+    capture.cut()
+    branch = Branch(_integer(capture, decider), is_truth)
+    capture.flow.add(branch)
+    results: Values | None = None
+    for i, function in enumerate(functions):
+        branch.bodies.append([])
+        with _body(capture, branch.bodies[-1], f"branch {i}", results) as kept:
+            if results is None:
+                results = Values.copied(function(), "the result of the first branch")
+                kept += results.arrays
+            else:
+                _assign(results, results.like(function()))
+    assert results is not None
+    return results.value()
+
+
+def captured_loop(
+    capture: Capture,
+    carry: Values,
+    cond_fn: Callable[[Any], Any],
+    body_fn: Callable[[Any], Any],
+    check_pred: Callable[[Any], Any],
+) -> None:
+    """Capture the body of a loop that changes the arrays of ``carry`` in place."""
+    _refuse_missing(capture)
+    pred = check_pred(cond_fn(carry.value()))
+    capture.cut()
+    loop = Loop(_integer(capture, pred))
+    capture.flow.add(loop)
+    del pred
+    with capture.regions.loop(), _body(capture, loop.body, "the body of the loop", None):
+        _assign(carry, carry.like(body_fn(carry.value())))
+        pred = check_pred(cond_fn(carry.value()))
+        capture.cut()
+        capture.flow.add(Again(loop, _integer(capture, pred)))
+        del pred
+
+
+def _refuse_missing(capture: Capture) -> None:
+    """Refuse if the driver has no conditional nodes."""
+    missing = capture.driver.missing_for_conditionals()
+    if missing:
+        raise capture.refuse(f"it has control flow on the device. {missing}")
+
+
+@contextmanager
+def _body(
+    capture: Capture, items: list[Item], what: str, results: Values | None
+) -> Iterator[list[Any]]:
+    """Capture what follows as a body; yield a list for arrays that outlive it."""
+    began = capture.regions.now()
+    kept: list[Any] = [] if results is None else results.arrays
+    with capture.flow.body(items), capture.driver.relaxed():
+        yield kept
+        capture.cut()
+    known = {capture.adapter.device_ptr(array) for array in kept}
+    left = [r for r in capture.regions.left_since(began) if r.ptr not in known]
+    if left:
+        nbytes = sum(region.nbytes for region in left)
+        raise capture.refuse(_KEEPS.format(what=what, n=len(left), nbytes=nbytes))
+
+
+def _integer(capture: Capture, decider: Any) -> Integer:
+    dtype = np.dtype(decider.dtype)
+    form = dtype.itemsize | (CONDITION_SIGNED if dtype.kind == "i" else 0)
+    return Integer(capture.adapter.device_ptr(decider), form)
+
+
+def _assign(targets: Values, leaves: list[Any]) -> None:
+    """Copy results into the arrays of earlier ones, of which they may be views."""
+    adapter = targets.adapter
+    pairs: list[tuple[Any, Any]] = []
+    for target, leaf in zip(targets.leaves, leaves, strict=True):
+        if not adapter.is_array(target) or leaf is target:
+            continue
+        value = leaf if adapter.is_array(leaf) else adapter.scalar_array(leaf)
+        if any(_overlap(adapter, value, other) for other in targets.arrays):
+            copy = empty_like(adapter, value)
+            adapter.assign(copy, value)
+            value = copy
+        pairs.append((target, value))
+    for target, value in pairs:
+        adapter.assign(target, value)
+
+
+def _overlap(adapter: Any, left: Any, right: Any) -> bool:
+    (a, x), (b, y) = ((adapter.spec(array), adapter.device_ptr(array)) for array in (left, right))
+    return bool(x + a.low < y + b.high and y + b.low < x + a.high)

@@ -1,0 +1,230 @@
+"""Control flow in a capture: the pieces of a function between its branches and loops.
+
+A stream cannot capture a conditional node. So the capture ends where control flow begins, and
+another begins for each body and for what follows; what the function holds are stand-ins, of
+which nothing is lost. Afterwards the pieces are put together as one graph.
+
+    piece, branch (body: piece, ...; body: piece, ...), piece, loop (body: piece, again), piece
+
+Input: predicates and bodies, as ``control`` runs them. Output: ``CapturedGraph`` with bodies.
+Raises: ``DriverError``.
+Source: conditional nodes (CUDA 12.4; branches of two or more bodies in one node 12.8).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphjit._driver.interface import (
+    CONDITION_INDEX,
+    CONDITION_IS_INDEX,
+    CONDITION_LAYOUT,
+    CONDITION_TRUTH,
+    CUDA_WITH_SWITCH,
+    Driver,
+)
+from graphjit._nodes import Body, CapturedGraph, ConditionalNode, Edge, KernelNode, Node
+
+_SET_CONDITION = "graphjit_set_condition"
+
+
+@dataclass(eq=False, slots=True)
+class Integer:
+    """An integer in device memory that decides."""
+
+    ptr: int
+    form: int
+    """Its bytes, and CONDITION_SIGNED."""
+
+
+@dataclass(eq=False, slots=True)
+class Branch:
+    """One of several bodies is run; with ``is_truth`` the first of two, if it is true."""
+
+    on: Integer
+    is_truth: bool
+    bodies: list[list[Item]] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Loop:
+    """The body is run, time and again, while a predicate is true."""
+
+    on: Integer
+    body: list[Item] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Again:
+    """The predicate of a loop at the end of its body."""
+
+    loop: Loop
+    on: Integer
+
+
+@dataclass(eq=False, slots=True)
+class Piece:
+    """What was captured in one go; the driver's graph."""
+
+    graph: Any
+
+
+Item = Piece | Branch | Loop | Again
+
+
+class Flow:
+    """The items of a capture, in the order of the program."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self._stack = [self.items]
+        self._graphs: list[Any] = []
+
+    @property
+    def is_in_body(self) -> bool:
+        """Say whether a body is being captured."""
+        return len(self._stack) > 1
+
+    def add_piece(self, graph: Any) -> None:
+        """Take over a graph of the driver's."""
+        self._graphs.append(graph)
+        self._stack[-1].append(Piece(graph))
+
+    def add(self, item: Item) -> None:
+        """Add control flow behind the last piece."""
+        self._stack[-1].append(item)
+
+    @contextmanager
+    def body(self, items: list[Item]) -> Iterator[None]:
+        """Let what follows be part of a body."""
+        self._stack.append(items)
+        try:
+            yield
+        finally:
+            self._stack.pop()
+
+    def drop(self, driver: Driver) -> None:
+        """Destroy the driver's graphs and forget everything."""
+        while self._graphs:
+            driver.graph_destroy(self._graphs.pop())
+        self.items.clear()
+
+
+def assemble(driver: Driver, flow: Flow, last: Any) -> CapturedGraph:
+    """Put the pieces together; ``last`` is the graph behind the last of them."""
+    if not flow.items:
+        return driver.graph_read(last)
+    return _Assembly(driver).graph([*flow.items, Piece(last)])
+
+
+class _Assembly:
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._has_switch = driver.version() >= CUDA_WITH_SWITCH
+        self._nodes: list[Node] = []
+        self._edges: list[Edge] = []
+        self._bodies: list[Body] = []
+        self._scopes: list[int] = []
+        self._setters: list[tuple[int, int]] = []
+        self._node_of: dict[Loop, int] = {}
+
+    def graph(self, items: Sequence[Item]) -> CapturedGraph:
+        """Return the whole."""
+        self._sequence(items, -1)
+        return CapturedGraph(
+            tuple(self._nodes),
+            tuple(self._edges),
+            tuple(self._bodies),
+            tuple(self._scopes) if self._bodies else (),
+            tuple(self._setters),
+        )
+
+    def _sequence(self, items: Sequence[Item], scope: int) -> None:
+        """Add items one behind the other."""
+        before: list[int] = []
+        for item in items:
+            if isinstance(item, Piece):
+                before = self._piece(item, scope, before)
+            elif isinstance(item, Branch):
+                before = self._branch(item, scope, before)
+            elif isinstance(item, Loop):
+                setter = self._setter(item.on, CONDITION_TRUTH, 0, scope, before)
+                self._node_of[item] = node = self._conditional("while", 1, scope, [setter])
+                self._setters.append((setter, node))
+                self._body(node, 0, item.body)
+                before = [node]
+            else:
+                before = [self._setter(item.on, CONDITION_TRUTH, 0, scope, before)]
+                self._setters.append((before[0], self._node_of[item.loop]))
+
+    def _piece(self, piece: Piece, scope: int, before: list[int]) -> list[int]:
+        """Add what was captured; return the nodes that the next item waits for."""
+        graph, first = self._driver.graph_read(piece.graph), len(self._nodes)
+        if not graph.nodes:
+            return before
+        self._nodes += graph.nodes
+        self._scopes += [scope] * len(graph.nodes)
+        self._edges += [Edge(first + i, first + j, data) for i, j, data in graph.edges]
+        indices = range(first, len(self._nodes))
+        roots = set(indices) - {first + edge.to for edge in graph.edges}
+        self._edges += [Edge(i, j) for i in before for j in sorted(roots)]
+        return sorted(set(indices) - {first + edge.from_ for edge in graph.edges})
+
+    def _branch(self, branch: Branch, scope: int, before: list[int]) -> list[int]:
+        """Add one conditional node, or one for each body where the driver has no others.
+
+        All conditions are set before a body runs: it may write to the integer.
+        """
+        n = len(branch.bodies)
+        if self._has_switch:
+            mode = CONDITION_TRUTH if branch.is_truth else CONDITION_INDEX
+            setters = [self._setter(branch.on, mode, n, scope, before)]
+            kinds = [("if" if branch.is_truth else "switch", n)]
+        else:
+            setters = []
+            for i in range(n):
+                wanted = 1 - i if branch.is_truth else i
+                mode = CONDITION_IS_INDEX | wanted << 8
+                setters.append(self._setter(branch.on, mode, n, scope, setters[-1:] or before))
+            kinds = [("if", 1)] * n
+        before = setters[-1:]
+        bodies = iter(branch.bodies)
+        for setter, (kind, n_bodies) in zip(setters, kinds, strict=True):
+            node = self._conditional(kind, n_bodies, scope, before)
+            self._setters.append((setter, node))
+            for position in range(n_bodies):
+                self._body(node, position, next(bodies))
+            before = [node]
+        return before
+
+    def _body(self, node: int, position: int, items: Sequence[Item]) -> None:
+        self._bodies.append(Body(node, position))
+        self._sequence(items, len(self._bodies) - 1)
+
+    def _setter(self, on: Integer, mode: int, n: int, scope: int, before: list[int]) -> int:
+        """Add the kernel that sets a condition; its handle is not known yet."""
+        node = KernelNode(
+            handle=None,
+            name=_SET_CONDITION,
+            function=self._driver.builtin_kernel("set_condition"),
+            grid_dim=(1, 1, 1),
+            block_dim=(1, 1, 1),
+            shared_mem_bytes=0,
+            params=struct.pack("<QQIIq", 0, on.ptr, on.form, mode, n),
+            param_layout=CONDITION_LAYOUT,
+        )
+        return self._add(node, scope, before)
+
+    def _conditional(self, kind: str, n_bodies: int, scope: int, before: list[int]) -> int:
+        return self._add(ConditionalNode(None, kind, n_bodies), scope, before)
+
+    def _add(self, node: Node, scope: int, before: list[int]) -> int:
+        self._nodes.append(node)
+        self._scopes.append(scope)
+        index = len(self._nodes) - 1
+        self._edges += [Edge(i, index) for i in before]
+        return index
