@@ -81,6 +81,16 @@ def swapped(x, y):
     )
 
 
+def exchanged(x, y):
+    """A body returns the arrays of its carry in other places, and views of them."""
+
+    def body(i, c):
+        a, b, both = c
+        return b, a[::-1], xp.concatenate([both[3:], both[:3] + i])
+
+    return fori_loop(0, 5, body, (x, y, xp.concatenate([x, y])))
+
+
 def through_memory(x):
     """Temporaries before, in and after control flow share scratch without meeting."""
     before = [(abs(x) + 1) * k for k in range(1, 4)]
@@ -97,6 +107,7 @@ FUNCTIONS = {
     "nested": (nested, lambda: (normal(3),)),
     "in place": (in_place, lambda: (normal(3), normal(3))),
     "swapped": (swapped, lambda: (normal(2), normal(2))),
+    "exchanged": (exchanged, lambda: (normal(3), normal(3))),
     "memory": (through_memory, lambda: (normal(5),)),
     "index": (
         branch_by_index,

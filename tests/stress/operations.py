@@ -159,6 +159,23 @@ SHARED += _in_place(
 SHARED += _in_place("xp.add({0}, {1}, out={2})\nxp.multiply({0}, {1}, out={2})", target=2)
 SHARED += _in_place("xp.sin({0}, out={1})", target=1)
 
+# Decided on the device. Without `c.size` a loop over an empty array would be endless.
+CONTROL = _expressions(
+    """
+    cond(abs({0}).sum() > 2, lambda: {0} + {1}, lambda: {0} - {1})
+    cond(abs({0}).sum() > 2, lambda: {1}, lambda: {1}[::-1])
+    cond(abs({0}).sum() > 2, lambda x: x.T, lambda x: -x.T, {1})
+    switch(({0} != 0).sum() % 4, [lambda: {1} * 2, lambda: {1} + {1}, lambda: {1}])
+    fori_loop(0, 3, lambda i, c: c + {1}, {0})
+    fori_loop(0, ({1} != 0).sum(), lambda i, c: c[::-1], {0})
+    fori_loop(0, 2, lambda i, c: c.__imul__({1}), {0})
+    fori_loop(1, 3, lambda i, c: cond(abs(c).sum() > 3, lambda: c - {1}, lambda: c * c), {0})
+    fori_loop(0, 3, lambda i, c: (c[1], c[0] + c[1]), ({0}, {1}))[1]
+    while_loop(lambda c: (abs(c) < 9).all() & (c.size > 0), lambda c: c + abs({1}) + 1, {0})
+    """
+)
+CONTROL += _in_place("cond(abs({0}).sum() > 2, lambda x: x.__iadd__({1}), lambda x: x, {0})")
+
 # What a graph cannot hold: the error brings the eager result, and the program goes on.
 REFUSED = [
     Operation("{0} * float({1}.sum())", is_refused=True),

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from stress.backends import host_data, lay_out
+from stress.numpy_control import NUMPY_CONTROL
 from stress.operations import HOLES, Operation
 
 SHAPES = ((3,), (2, 3), (3, 3), (), (1, 3), (2, 3, 3), (0, 3), (3, 2), (5,))
@@ -96,6 +97,7 @@ def numpy_space() -> dict[str, Any]:
         "data": data,
         "graphed": graphed,
         "first": first,
+        **NUMPY_CONTROL,
         "fused": lambda x, y: x * 2 + y * y,
         "rng": np.random.default_rng(1),
     }

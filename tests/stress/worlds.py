@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from hypothesis.errors import UnsatisfiedAssumption
 
-from graphjit import CacheGrowthWarning, GraphjitError
+from graphjit import CacheGrowthWarning, GraphjitError, control
 from graphjit import graphed as real_graphed
 from stress.backends import Backend, host_data, lay_out
 from stress.programs import first
@@ -70,10 +70,12 @@ class Namespace:
             "data": self.data,
             "graphed": self.graphed,
             "first": first,
+            **{name: getattr(control, name) for name in control.__all__},
             "clear": self.clear,
             "collect": collect,
             "on_stream": backend.on_stream,
             "in_threads": self.in_threads,
+            **{name: getattr(control, name) for name in control.__all__},
             **backend.extras(),
         }
         self.variables: dict[str, Any] = {"__name__": "fuzzed_program", **self.helpers}
