@@ -20,7 +20,7 @@ from graphjit._adapters import registry
 from graphjit._adapters.interface import Adapter, ArraySpec
 from graphjit._aliasing import alias_pattern
 from graphjit._binding import count_positional, make_binder
-from graphjit._containers import flatten, unflatten
+from graphjit._containers import flatten, share_containers, shared_containers, unflatten
 from graphjit._named import Dynamic, NamedArguments, Static
 from graphjit._regions import alignment_class
 from graphjit._scalars import NUMPY_SCALARS, SCALARS, AnyValue
@@ -58,6 +58,8 @@ class Call:
     """Index into ``leaves`` of each dynamic scalar."""
     static_index: frozenset[int] = frozenset()
     """Index into ``leaves`` of each argument that is keyed by its content."""
+    shared: tuple[int, ...] = ()
+    """Which lists and dictionaries are one object; see ``shared_containers``."""
     paths: list[str] | None = None
 
     @property
@@ -78,6 +80,8 @@ class Call:
         for index, array in zip(self.array_index, arrays, strict=True):
             leaves[index] = array
         args, kwargs = unflatten(self.tree, leaves)
+        if self.shared:
+            args, kwargs = share_containers((args, kwargs), self.shared)
         return tuple(args), kwargs
 
 
@@ -192,10 +196,11 @@ class ArgumentReader:
                 call.scalar_index += (i,)
             else:
                 key.append(self._leaf_key(call, i, value))
-        plain = not kwargs and tree == _plain_tree(len(leaves))
-        where = (adapter.name, adapter.current_device(), tuple(key))
-        # Keys of dictionaries that are equal can be of different types: 1 and 1.0.
-        call.key = where if plain else (*where, tree, tuple(map(type, chain(*tree.paths()))))
+        call.key = (adapter.name, adapter.current_device(), tuple(key))
+        if kwargs or tree != _plain_tree(len(leaves)):
+            call.shared = shared_containers((args, kwargs))
+            # Keys of dictionaries that are equal can be of different types: 1 and 1.0.
+            call.key += (tree, tuple(map(type, chain(*tree.paths()))), call.shared)
         return call
 
     def _leaf_key(self, call: Call, i: int, value: Any) -> Hashable:

@@ -30,6 +30,42 @@ def unflatten(tree: Any, leaves: list[Any]) -> Any:
     return optree.tree_unflatten(tree, leaves)
 
 
+def shared_containers(value: Any) -> tuple[int, ...]:
+    """Say which lists and dictionaries are one object: for each the place of its first occurrence.
+
+    Empty if no two are.
+    """
+    first: dict[int, int] = {}
+    pattern: list[int] = []
+    _append_pattern(value, first, pattern)
+    return tuple(pattern) if len(first) < len(pattern) else ()
+
+
+def _append_pattern(value: Any, first: dict[int, int], pattern: list[int]) -> None:
+    kind = type(value)
+    if kind is list or kind is dict:
+        pattern.append(first.setdefault(id(value), len(pattern)))
+    if kind is list or kind is tuple or kind is dict:
+        for item in value.values() if kind is dict else value:
+            _append_pattern(item, first, pattern)
+
+
+def share_containers(value: Any, pattern: tuple[int, ...]) -> Any:
+    """Make those lists and dictionaries one object that were, in a value built anew."""
+    return _share(value, pattern, [])
+
+
+def _share(value: Any, pattern: tuple[int, ...], met: list[Any]) -> Any:
+    kind = type(value)
+    if kind is list or kind is dict:
+        place = len(met)
+        met.append(value)
+        for key in value if kind is dict else range(len(value)):
+            value[key] = _share(value[key], pattern, met)
+        return met[pattern[place]]
+    return tuple([_share(item, pattern, met) for item in value]) if kind is tuple else value
+
+
 def _register_dataclass(leaf: Any) -> bool:
     """Make a plain dataclass a container on first sight; True if that is news."""
     kind = type(leaf)

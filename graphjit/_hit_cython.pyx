@@ -438,8 +438,9 @@ cdef class FastHits:
         """Make an entry for calls like this one, to be opened; False if that is not possible."""
         cdef char[MAX_KEY] key
         cdef uint64_t[MAX_ARRAYS] ptrs
+        cdef Containers containers
         cdef KeyWriter w
-        begin_key(&w, key, ptrs, self.dynamic)
+        begin_key(&w, key, ptrs, &containers, self.dynamic)
         if self.lib is not None and self.lib is not lib:
             return False
         n_slots = len(plan.leaders) + len(plan.memory_nbytes) + len(plan.static_ranges or ())
@@ -471,8 +472,9 @@ cdef class FastHits:
         cdef char[MAX_KEY] key
         cdef uint64_t[MAX_ARRAYS] ptrs
         cdef uint64_t[MAX_SLOTS] slots
+        cdef Containers containers
         cdef KeyWriter w
-        begin_key(&w, key, ptrs, self.dynamic)
+        begin_key(&w, key, ptrs, &containers, self.dynamic)
         cdef void* context = NULL
         cdef int is_capturing = 0
         cdef NativeEntry entry

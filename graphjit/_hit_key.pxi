@@ -7,18 +7,52 @@ cdef enum:
     IS_ARRAY = 1, IS_VALUE = 2, IS_CONTAINER = 3, IS_KEYWORDS = 4, IS_DYNAMIC = 5
 
 
+cdef enum:
+    MAX_CONTAINERS = 512  # lists and dictionaries of one call
+    N_FILTER = 8
+
+
+cdef struct Containers:
+    # Those of a call, to see whether one is given twice; the bits of their addresses, hashed,
+    # say at once of most that they are new.
+    Py_ssize_t n
+    uint64_t filter[N_FILTER]
+    PyObject* met[MAX_CONTAINERS]
+
+
+cdef bint is_new(Containers* c, PyObject* container) noexcept:
+    """Say whether a container has not been met before, and note it; False if there are too many."""
+    cdef uint64_t address = (<uint64_t><uintptr_t>container >> 4) * 0x9E3779B97F4A7C15ull
+    cdef uint64_t bit = <uint64_t>1 << (address >> 58)
+    cdef uint64_t* word = &c.filter[address >> 55 & (N_FILTER - 1)]
+    cdef Py_ssize_t i
+    if word[0] & bit:
+        for i in range(c.n):
+            if c.met[i] == container:
+                return False
+    if c.n == MAX_CONTAINERS:
+        return False
+    word[0] |= bit
+    c.met[c.n] = container
+    c.n += 1
+    return True
+
+
 cdef struct KeyWriter:
     char* key
     Py_ssize_t n
     uint64_t* ptrs
     Py_ssize_t n_arrays
     uint64_t dynamic  # bit i: the argument at position i
+    Containers* containers
     bint is_nested
 
 
-cdef void begin_key(KeyWriter* w, char* key, uint64_t* ptrs, uint64_t dynamic=0) noexcept:
+cdef void begin_key(
+    KeyWriter* w, char* key, uint64_t* ptrs, Containers* containers, uint64_t dynamic=0
+) noexcept:
     w.key, w.n, w.ptrs, w.n_arrays, w.is_nested = key, 0, ptrs, 0, False
-    w.dynamic = dynamic
+    w.containers, w.dynamic = containers, dynamic
 
 
 cdef bint write_key(NativeLibrary lib, tuple args, dict kwargs, KeyWriter* w) except -1:
@@ -113,9 +147,14 @@ cdef bint write_container(NativeLibrary lib, value, KeyWriter* w, int depth) exc
     kind = type(value)
     if depth >= MAX_DEPTH or w.n > MAX_KEY - MAX_VALUE:
         return False
+    if not w.is_nested:
+        w.is_nested = True
+        w.containers.n = 0
+        memset(w.containers.filter, 0, 8 * N_FILTER)
+    if kind is not tuple and not is_new(w.containers, <PyObject*>value):
+        return False  # the function may ask whether two of its arguments are one object
     words[0], words[1], words[2] = IS_CONTAINER, <uint64_t><PyObject*>kind, len(value)
     w.n += 24
-    w.is_nested = True
     if kind is dict:
         for key, item in (<dict>value).items():
             if type(key) is not str and type(key) is not int:

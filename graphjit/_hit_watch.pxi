@@ -92,7 +92,7 @@ cdef class NativeStep:
         cdef char[MAX_VALUE] key
         cdef uint64_t ptr
         cdef KeyWriter w
-        begin_key(&w, key, &ptr)
+        begin_key(&w, key, &ptr, NULL)
         is_packed = (
             (<PyObject*>value).ob_type == self.lib.array_type and write_array(self.lib, value, &w))
         if is_packed and type(self.known) is bytes and PyBytes_GET_SIZE(self.known) == w.n:

@@ -545,3 +545,55 @@ def test_attributes_of_an_array_of_a_derived_class(is_argument):
         for_closure[:] = [x]
         assert same_bits(fn(*([x] if is_argument else []), y), plain(x, y))
     assert fn.cache_info().hits == 2
+
+
+def is_same(a, b):
+    """Depend on whether containers are one object, at any depth."""
+    x = a["w"][0] * 2
+    if a is b:
+        x = x + 1
+    if a["w"] is b["w"]:
+        x = x + 10
+    if a["deep"][0] is b["deep"][0]:
+        x = x + 100
+    return x, [a["deep"][0] is a["w"]]
+
+
+def test_containers_that_are_one_object():
+    """``a is b`` is in a graph what it is in the eager call; each pattern has its graph."""
+
+    def make(pattern):
+        w, deep = [normal(2)], [normal(2)]
+        a = {"w": w, "deep": (deep,)}
+        b = {
+            "same": a,
+            "alike": {"w": [normal(2)], "deep": ([normal(2)],)},
+            "list": {"w": w, "deep": ([normal(2)],)},
+            "deep": {"w": [normal(2)], "deep": (deep,)},
+            "crossed": {"w": deep, "deep": (w,)},
+        }[pattern]
+        return a, b
+
+    fn = graphed(is_same)
+    patterns = ("same", "alike", "list", "deep", "crossed")
+    for _ in range(3):
+        for pattern in patterns:
+            a, b = make(pattern)
+            expected = is_same(a, b)
+            got = fn(a, b)
+            assert same_bits(expected, got)
+    assert fn.cache_info()[:2] == (2 * len(patterns), len(patterns))
+
+
+def test_a_container_given_twice_that_is_changed():
+    """Changing it is refused by name, and nothing of the caller's is changed by the capture."""
+
+    @graphed
+    def fn(a, b):
+        a.append(1)
+        return b[0] * len(b)
+
+    given = [normal(2)]
+    with pytest.raises(graphjit.CaptureError, match="changes a container"):
+        fn(given, given)
+    assert len(given) == 2  # the eager call did that

@@ -446,6 +446,43 @@ def test_a_failed_patch_is_forgotten(bench):
     assert len(bench.calls) == 2
 
 
+def test_a_container_given_twice_is_left_to_python(bench):
+    """Lists and dictionaries that are one object make another signature; tuples do not."""
+    a, b = bench.array(), bench.array()
+    bench.serve(([a], [b], {"k": (1, 2)}))
+    pair = (1, 2)
+    for _ in range(2):
+        assert bench.hits.call(([a], [b], {"k": pair})) is not hit.MISS
+    same = [a]
+    bench.hits.clear()
+    bench.serve((([a], (), ()), [1], {}))
+    assert bench.hits.call((([a], (), ()), [1], {})) is not hit.MISS
+    plan = bench.plan(((same, 1, same),))
+    assert bench.hits.add(bench.library, ((same, 1, same),), None, plan) is False
+    assert bench.hits.call(((same, 1, same),)) is hit.MISS
+    empty = {}
+    bench.serve((a, {}, {"k": {}}))
+    assert bench.hits.call((a, {}, {"k": {}})) is not hit.MISS
+    assert bench.hits.call((a, empty, {"k": empty})) is hit.MISS
+
+
+@pytest.mark.parametrize("n", [1, 60, 500, 600])
+def test_many_containers(bench, n):
+    """Hundreds of lists are told apart; more than there is room for are left to Python."""
+    args = (bench.array(), [[k % 3] for k in range(n)])
+    plan = bench.plan(args)
+    native = bench.hits.add(bench.library, args, None, plan)
+    if n > 511 or n * 48 > 1 << 15:
+        assert native is False
+        return
+    native.is_open = True
+    assert bench.hits.call(args) is not hit.MISS
+    if n > 1:
+        args[1][n // 2] = args[1][0]
+        args[1][n // 2][0] = n // 2 % 3
+        assert bench.hits.call(args) is hit.MISS
+
+
 NUMBERS = [
     0, 1, -1, 3, 127, -128, 128, 255, 256, -32768, 65535, 65536, (1 << 24) + 1, -(1 << 24) - 1,
     (1 << 31) - 1, 1 << 31, -(1 << 31) - 1, (1 << 53) + 1, (1 << 62) - 1, 1 << 62, (1 << 63) - 1,
