@@ -20,7 +20,13 @@ from graphjit._adapters import registry
 from graphjit._adapters.interface import Adapter, ArraySpec
 from graphjit._aliasing import alias_pattern
 from graphjit._binding import count_positional, make_binder
-from graphjit._containers import flatten, share_containers, shared_containers, unflatten
+from graphjit._containers import (
+    flatten,
+    path_text,
+    share_containers,
+    shared_containers,
+    unflatten,
+)
 from graphjit._named import Dynamic, NamedArguments, Static
 from graphjit._regions import alignment_class
 from graphjit._scalars import NUMPY_SCALARS, SCALARS, AnyValue
@@ -216,7 +222,7 @@ class ArgumentReader:
         """Return a printable path of each leaf, such as ``x['w'][0]``."""
         if call.paths is None:
             paths = optree.treespec_paths(call.tree)
-            call.paths = [_path_text(path, self._positional) for path in paths]
+            call.paths = [path_text(path, self._positional) for path in paths]
         return call.paths
 
     def objects(self, call: Call) -> list[tuple[str, int, Any]]:
@@ -286,18 +292,3 @@ def _plain_tree(n: int) -> Any:
         _, tree = flatten(((0,) * n, {}), lambda _: False)
         _plain_trees[n] = tree
     return tree
-
-
-def _path_text(path: tuple[Any, ...], names: list[str]) -> str:
-    kind, *rest = path
-    if kind == 0 and rest:
-        index = rest.pop(0)
-        n_single = len(names) - names[-1].startswith("*") if names else 0
-        text = f"args[{index}]"
-        if index < n_single:
-            text = names[index]
-        elif len(names) > n_single:
-            text = f"{names[-1][1:]}[{index - n_single}]"
-    else:
-        text = str(rest.pop(0)) if rest else "arguments"
-    return text + "".join(f"[{step!r}]" for step in rest)

@@ -101,3 +101,19 @@ def _register_dataclass(leaf: Any) -> bool:
 def plain_tuple(n: int) -> Any:
     """Return the tree of a tuple of n leaves."""
     return flatten((0,) * n, lambda _: False)[1]
+
+
+def path_text(path: tuple[Any, ...], names: list[str]) -> str:
+    """Return the path of a leaf of ``(args, kwargs)``; ``names`` are those of the parameters."""
+    kind, *rest = path
+    if kind == 0 and rest:
+        index = rest.pop(0)
+        n_single = len(names) - names[-1].startswith("*") if names else 0
+        text = f"args[{index}]"
+        if index < n_single:
+            text = names[index]
+        elif len(names) > n_single:
+            text = f"{names[-1][1:]}[{index - n_single}]"
+    else:
+        text = str(rest.pop(0)) if rest else "arguments"
+    return text + "".join(f"[{step!r}]" for step in rest)
