@@ -208,9 +208,7 @@ def fori_loop(lower: Any, upper: Any, body_fn: Callable[[Any, R], R], init: R) -
 
     def body(carry: Any) -> Any:
         index, end, value = carry
-        value = body_fn(index, value)
-        index += 1
-        return index, end, value
+        return index + 1, end, body_fn(index, value)
 
     first, end = (_int64(bound) for bound in (lower, upper))
     *_, last = while_loop(lambda carry: carry[0] < carry[1], body, (first, end, init))

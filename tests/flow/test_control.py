@@ -91,6 +91,13 @@ def exchanged(x, y):
     return fori_loop(0, 5, body, (x, y, xp.concatenate([x, y])))
 
 
+def indices(x, n):
+    """A body may return its index, and keep nothing of the one before."""
+    last = fori_loop(2, n, lambda i, c: i, -7)
+    total = fori_loop(n - 3, n, lambda i, c: (c[0] + i, i, c[1]), (x, -1, -1))
+    return last, total, fori_loop(5, 2, lambda i, c: c * i, x)
+
+
 def through_memory(x):
     """Temporaries before, in and after control flow share scratch without meeting."""
     before = [(abs(x) + 1) * k for k in range(1, 4)]
@@ -107,6 +114,7 @@ FUNCTIONS = {
     "nested": (nested, lambda: (normal(3),)),
     "in place": (in_place, lambda: (normal(3), normal(3))),
     "swapped": (swapped, lambda: (normal(2), normal(2))),
+    "indices": (indices, lambda: (normal(3), xp.asarray(np.random.default_rng().integers(0, 6)))),
     "exchanged": (exchanged, lambda: (normal(3), normal(3))),
     "memory": (through_memory, lambda: (normal(5),)),
     "index": (
@@ -136,6 +144,45 @@ def test_other_options(name, options):
     graphed_fn = graphed(**options)(fn)
     for _ in range(5):
         assert agrees(graphed_fn, fn, *arguments())
+
+
+def test_indices_are_those_of_a_range():
+    """What a body gets as its index, pass by pass."""
+    last, (total, i, before), unchanged = indices(xp.zeros(2), xp.asarray(6))
+    assert (int(last), total.tolist(), int(i), int(before)) == (5, [12.0, 12.0], 5, 4)
+    assert unchanged.tolist() == [0.0, 0.0]
+    assert int(indices(xp.zeros(2), xp.asarray(1))[0]) == -7
+
+
+FLAGS = {"is_on": xp.asarray(True), "which": xp.asarray(2, "u1")}
+
+
+def test_deciders_from_everywhere(patch, any_version):
+    """Arguments, views of them, replaced attributes, constants, and integers of all types."""
+
+    def fn(x, flag, many):
+        y = cond(flag, lambda: x + 1, lambda: x - 1)
+        y = cond(many[1], lambda: y * 2, lambda: -y)
+        y = cond(FLAGS["is_on"], lambda: y + x, lambda: y - x)
+        y = switch(FLAGS["which"], [lambda k=k: y * (k + 2) for k in range(4)])
+        return cond(xp.asarray(np.array(False)), lambda: y, lambda: y / 3)
+
+    graphed_fn = graphed(patch=patch)(fn)
+    rng = np.random.default_rng(5)
+    for _ in range(12):
+        FLAGS["is_on"] = xp.asarray(bool(rng.integers(2)))
+        FLAGS["which"] = xp.asarray(rng.integers(0, 256), "u1")
+        many = xp.asarray(rng.integers(0, 2, 3).astype(bool))
+        assert agrees(graphed_fn, fn, normal(3), xp.asarray(bool(rng.integers(2))), many)
+    assert graphed_fn.cache_info().misses == 1
+    for dtype in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"):
+        FLAGS["which"] = xp.asarray(1, dtype)
+        many = xp.asarray([True, False, True])
+        assert agrees(graphed_fn, fn, normal(3), xp.asarray(True), many)
+        FLAGS["which"] = xp.asarray(np.iinfo(dtype).max, dtype)
+        assert agrees(graphed_fn, fn, normal(3), xp.asarray(True), many)
+        FLAGS["which"] = xp.asarray(np.iinfo(dtype).min, dtype)
+        assert agrees(graphed_fn, fn, normal(3), xp.asarray(True), many)
 
 
 def test_nothing_is_read_on_the_host(monkeypatch):
