@@ -100,30 +100,28 @@ class _GraphBuilder:
 
     def build(self) -> tuple[list[Any], dict[int, Any]]:
         """Return the driver's nodes, and the parameters of those that are kernels."""
+        driver, graph = self._driver, self._graph
+        scopes = graph.scopes or (-1,) * len(graph.nodes)
         nodes: list[Any] = []
         params: dict[int, Any] = {}
-        for index, node in enumerate(self._graph.nodes):
-            graph = self._graphs[self._graph.scope(index)]
+        for index, (node, scope) in enumerate(zip(graph.nodes, scopes, strict=True)):
+            handle = self._graphs[scope]
             if isinstance(node, KernelNode):
-                params[index] = self._params(index, node)
+                packed = node.params
+                if index in self._conditional_of:
+                    conditional = self._handle(self._conditional_of[index])
+                    packed = struct.pack("<Q", conditional) + packed[8:]
+                params[index] = driver.kernel_node_params(node, packed)
                 like = node if node.handle is not None else None
-                nodes.append(self._driver.graph_add_kernel_node(graph, params[index], like))
+                nodes.append(driver.graph_add_kernel_node(handle, params[index], like))
             elif isinstance(node, ConditionalNode):
-                nodes.append(self._add_conditional(index, node, graph))
+                nodes.append(self._add_conditional(index, node, handle))
             else:  # allocation and free nodes become joins of their dependencies
-                nodes.append(self._driver.graph_add_empty_node(graph))
-        edges: dict[int, list[tuple[Any, Any, Any]]] = {scope: [] for scope in self._graphs}
-        for i, j, data in self._graph.edges:
-            edges[self._graph.scope(i)].append((nodes[i], nodes[j], data))
-        for scope, of in edges.items():
-            self._driver.graph_add_dependencies(self._graphs[scope], of)
+                nodes.append(driver.graph_add_empty_node(handle))
+        for scope, handle in self._graphs.items():
+            edges = [(nodes[i], nodes[j], d) for i, j, d in graph.edges if scopes[i] == scope]
+            driver.graph_add_dependencies(handle, edges)
         return nodes, params
-
-    def _params(self, index: int, node: KernelNode) -> Any:
-        packed = node.params
-        if index in self._conditional_of:
-            packed = struct.pack("<Q", self._handle(self._conditional_of[index])) + packed[8:]
-        return self._driver.kernel_node_params(node, packed)
 
     def _handle(self, conditional: int) -> int:
         """Return the handle of a conditional node, which is set before the node is added."""
