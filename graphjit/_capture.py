@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -231,8 +231,10 @@ def _captured_by_stream(captured: Captured, mode: str) -> Iterator[Captured]:
     capture = captured.capture
     try:
         with capture.adapter.capturing(capture, mode) as capture.stream:
-            with suppress(SegmentEnd):
+            try:
                 yield captured
+            except SegmentEnd as end:
+                end.__traceback__ = None  # its frames hold the entry that is being made
             if capture.failure is not None:
                 raise capture.failure  # the function caught it; its value was never read
             graph = capture.stream.end()
