@@ -52,15 +52,24 @@ class Probe:
 
 
 def probe_values(values: Sequence[Any]) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield lists of values to capture with, the widest first; a list too wide overflows."""
+    """Yield lists of values to capture with, the widest first; a list too wide overflows.
+
+    Numbers of many different bytes come last: they are what a capture with the call's own
+    numbers, made after them, may find in parameters that nobody writes.
+    """
     n = len(_REALS)
+    turns = sorted(range(n), key=lambda turn: _n_dense(turn, len(values)))
     for dtype in _INTEGER_TYPES:
         yield [
             tuple(_probe(value, turn + 2 * i, 1 - i / 256, dtype) for i, value in enumerate(values))
-            for turn in range(n)
+            for turn in turns
         ]
         if not any(type(value) is int for value in values):
             return
+
+
+def _n_dense(turn: int, n_values: int) -> int:
+    return sum(_REALS[(turn + 2 * i) % len(_REALS)] not in _SPECIAL for i in range(n_values))
 
 
 def _probe(value: Any, turn: int, scale: float, dtype: str) -> Any:
@@ -89,26 +98,32 @@ def find_scalar_words(
     names: Sequence[str],
     base: Probe,
     others: Sequence[Probe],
-    repeat: Probe,
+    repeats: Sequence[Probe],
     unwritten: Callable[[KernelNode], Iterable[tuple[int, int]]],
 ) -> list[ScalarWord]:
-    """Compare captures with different values; ``repeat`` was made with those of ``base``.
+    """Compare captures with different values; ``repeats`` were made with those of ``base``.
 
-    Bytes that differ between those two, or that the library never writes, mean nothing.
+    Bytes that differ between these, or that the library never writes, mean nothing. A byte that
+    nobody writes is what an earlier capture left there, so that each repeat has another before it.
     """
-    search = _Search(function, names, base, [*others], repeat)
+    search = _Search(function, names, base, [*others], repeats)
     search.unwritten = unwritten
-    for other in [*others, repeat]:
+    for other in [*others, *repeats]:
         search.compare(other)
     return [word for i in range(len(base.graph.nodes)) for word in search.words_of(i)]
 
 
 class _Search:
     def __init__(
-        self, function: str, names: Sequence[str], base: Probe, others: list[Probe], repeat: Probe
+        self,
+        function: str,
+        names: Sequence[str],
+        base: Probe,
+        others: list[Probe],
+        repeats: Sequence[Probe],
     ) -> None:
         self.function, self.names = function, names
-        self.base, self.others, self.repeat = base, others, repeat
+        self.base, self.others, self.repeats = base, others, repeats
         self._addresses = base.plan.table[:, :2]
         self.unwritten: Callable[[KernelNode], Iterable[tuple[int, int]]] = lambda node: ()
 
@@ -140,7 +155,8 @@ class _Search:
             return []
         rows = [self._params(probe, index) for probe in (self.base, *self.others)]
         differs = (np.stack(rows) != rows[0]).any(axis=0)
-        differs &= self._params(self.repeat, index) == rows[0]
+        for repeat in self.repeats:
+            differs &= self._params(repeat, index) == rows[0]
         for begin, end in self.unwritten(node):
             differs[begin:end] = False
         found: list[ScalarWord] = []

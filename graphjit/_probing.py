@@ -42,20 +42,25 @@ def find_scalars(
     base = _probe_of(setup, analysed)
     _trace(setup, capture_again)
     others: list[Probe] = []
+    repeats: list[Probe] = []
     for values in probe_values(setup.call.scalars):
+        *first, last = values
+        own = setup.call.scalars
         try:
-            others = [_probe(function, names, v, capture_again, analyse) for v in values]
+            others = [_probe(function, names, v, capture_again, analyse) for v in first]
+            repeats = [_probe(function, names, own, capture_again, analyse)]
+            others.append(_probe(function, names, last, capture_again, analyse))
+            repeats.append(_probe(function, names, own, capture_again, analyse))
         except OverflowError:
             continue  # integers of a kernel's type: narrower ones
         break
-    if not others:
+    if not repeats:
         raise dynamic_error(function, names, "overflows with other values")
-    repeat = _probe(function, names, setup.call.scalars, capture_again, analyse)
     unwritten = setup.capture.adapter.unwritten_bytes
     slots: dict[tuple[int, tuple[Encoding, ...]], int] = {}
     return tuple(
         replace(word, slot=slots.setdefault((word.scalar, word.encodings), len(slots)))
-        for word in find_scalar_words(function, names, base, others, repeat, unwritten)
+        for word in find_scalar_words(function, names, base, others, repeats, unwritten)
     )
 
 

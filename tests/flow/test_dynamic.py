@@ -250,3 +250,22 @@ def test_explain_names_the_type():
     assert fn.explain(xp.ones(2), 3.0).hit
     (line,) = fn.explain(xp.ones(2), 3).differences
     assert line == "alpha: now any int, before any float"
+
+
+@pytest.mark.parametrize("value", [0.5, 1.0, -1.0, 2.0, 0.0, 1.6180339887])
+def test_what_an_earlier_launch_left_behind_is_no_scalar(value):
+    """Bytes that nobody writes hold numbers of earlier launches, those of other captures, too.
+
+    Also if the call's own number is one of those that captures are made with.
+    """
+
+    def plain(x, lr):
+        z = xp.matmul(x, x)  # parameters with padding, over those of the last launch
+        z = xp.matmul(z, x)
+        return z * lr + lr
+
+    fn = graphed(dynamic="lr")(plain)
+    for k in range(3):
+        xp.matmul(normal(3, 3), normal(3, 3)) * (value * k)
+        assert agrees(fn, plain, normal(3, 3), value)
+    assert fn.cache_info()[:2] == (2, 1)
