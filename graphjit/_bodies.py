@@ -7,7 +7,7 @@ Raises: ``ControlFlowError`` if two results that must be alike are not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ import optree
 from graphjit._adapters import registry
 from graphjit._adapters.interface import Adapter
 from graphjit._capture import current_capture, is_capturing_here
-from graphjit._containers import flatten, unflatten
+from graphjit._containers import flatten, steps_text, unflatten
 from graphjit.errors import CaptureError, ControlFlowError
 
 R = TypeVar("R")
@@ -38,7 +38,7 @@ class Values:
         """Copy a result."""
         leaves, tree = flatten(value, registry.is_array)
         adapter = registry.find(leaves)
-        return cls(adapter, what, [_copied(adapter, leaf) for leaf in leaves], tree)
+        return cls(adapter, what, [copied_leaf(adapter, leaf) for leaf in leaves], tree)
 
     @property
     def arrays(self) -> list[Any]:
@@ -51,7 +51,7 @@ class Values:
 
     def followed_by(self, value: Any) -> Values:
         """Copy a result that must be like this one."""
-        return replace(self, leaves=[_copied(self.adapter, leaf) for leaf in self.like(value)])
+        return replace(self, leaves=[copied_leaf(self.adapter, leaf) for leaf in self.like(value)])
 
     def like(self, value: Any) -> list[Any]:
         """Return the leaves of a result that must be like this one."""
@@ -64,10 +64,9 @@ class Values:
         paths = optree.treespec_paths(self.tree)
         for path, mine, other in zip(paths, self.leaves, leaves, strict=True):
             if self._form(mine) != self._form(other):
-                place = "".join(f"[{step!r}]" for step in path)
                 raise ControlFlowError(
-                    f"{self.what}{place} is {_text(self._form(mine))}, and what should be like it "
-                    f"{_text(self._form(other))}"
+                    f"{self.what}{steps_text(path)} is {_text(self._form(mine))}, and what should "
+                    f"be like it {_text(self._form(other))}"
                 )
         return leaves
 
@@ -89,15 +88,16 @@ def _text(form: Any) -> str:
     return f"{form[0]} {form[1]}" if is_array else repr(form)
 
 
-def _copied(adapter: Adapter, leaf: Any) -> Any:
+def copied_leaf(adapter: Adapter, leaf: Any) -> Any:
+    """Copy an array, or make one of a number; return anything else as it is."""
     if adapter.is_array(leaf):
-        copy = empty_like(adapter, leaf)
+        copy = _empty_like(adapter, leaf)
         adapter.assign(copy, leaf)
         return copy
     return adapter.scalar_array(leaf) if isinstance(leaf, _NUMBERS) else leaf
 
 
-def empty_like(adapter: Adapter, array: Any) -> Any:
+def _empty_like(adapter: Adapter, array: Any) -> Any:
     """Make an array of the shape and dtype, row by row, without contents."""
     spec = adapter.spec(array)
     strides, step = [], np.dtype(spec.dtype).itemsize
@@ -114,22 +114,13 @@ def new_values(function: Callable[[], R]) -> R:
     return Values.copied(function(), "the result").value()  # type: ignore[no-any-return]
 
 
-def read(decider: Any) -> int:
-    """Read a 0-d boolean or integer on the host."""
-    return int(decider)
-
-
 def capture_of(*arrays: Any) -> Any:
     """Return graphjit's capture in progress; None if there is none."""
     if is_capturing_here():
         return current_capture()
-    if _is_captured_by_others(arrays):
+    if registry.find(arrays).is_capturing():
         raise CaptureError(
             "control flow cannot be part of a capture that graphjit has not begun: a conditional "
             "node cannot be captured. Use @graphed, or graphjit.capture."
         )
     return None
-
-
-def _is_captured_by_others(arrays: Iterable[Any]) -> bool:
-    return registry.find(arrays).is_capturing()

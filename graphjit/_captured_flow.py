@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from graphjit._bodies import Values, empty_like
+from graphjit._adapters.interface import Adapter
+from graphjit._aliasing import are_apart
+from graphjit._bodies import Values, copied_leaf
 from graphjit._capture import Capture
 from graphjit._driver.interface import CONDITION_SIGNED
 from graphjit._flow import Again, Branch, Integer, Item, Loop
@@ -51,18 +53,17 @@ def captured_loop(
     carry: Values,
     cond_fn: Callable[[Any], Any],
     body_fn: Callable[[Any], Any],
-    check_pred: Callable[[Any], Any],
 ) -> None:
     """Capture the body of a loop that changes the arrays of ``carry`` in place."""
     _refuse_missing(capture)
-    pred = check_pred(cond_fn(carry.value()))
+    pred = cond_fn(carry.value())
     capture.cut()
     loop = Loop(_integer(capture, pred))
     capture.flow.add(loop)
     del pred
     with capture.regions.loop(), _body(capture, loop.body, "the body of the loop", None):
         _assign(carry, carry.like(body_fn(carry.value())))
-        pred = check_pred(cond_fn(carry.value()))
+        pred = cond_fn(carry.value())
         capture.cut()
         capture.flow.add(Again(loop, _integer(capture, pred)))
         del pred
@@ -80,13 +81,14 @@ def _body(
     capture: Capture, items: list[Item], what: str, results: Values | None
 ) -> Iterator[list[Any]]:
     """Capture what follows as a body; yield a list for arrays that outlive it."""
-    began = capture.regions.now()
+    n_before = len(capture.regions.regions)
     kept: list[Any] = [] if results is None else results.arrays
     with capture.flow.body(items), capture.driver.relaxed():
         yield kept
         capture.cut()
     known = {capture.adapter.device_ptr(array) for array in kept}
-    left = [r for r in capture.regions.left_since(began) if r.ptr not in known]
+    made = capture.regions.regions[n_before:]
+    left = [r for r in made if r.freed is None and r.ptr not in known]
     if left:
         nbytes = sum(region.nbytes for region in left)
         raise capture.refuse(_KEEPS.format(what=what, n=len(left), nbytes=nbytes))
@@ -105,16 +107,12 @@ def _assign(targets: Values, leaves: list[Any]) -> None:
     for target, leaf in zip(targets.leaves, leaves, strict=True):
         if not adapter.is_array(target) or leaf is target:
             continue
-        value = leaf if adapter.is_array(leaf) else adapter.scalar_array(leaf)
-        if any(_overlap(adapter, value, other) for other in targets.arrays):
-            copy = empty_like(adapter, value)
-            adapter.assign(copy, value)
-            value = copy
-        pairs.append((target, value))
+        if not adapter.is_array(leaf) or any(_overlap(adapter, leaf, a) for a in targets.arrays):
+            leaf = copied_leaf(adapter, leaf)
+        pairs.append((target, leaf))
     for target, value in pairs:
         adapter.assign(target, value)
 
 
-def _overlap(adapter: Any, left: Any, right: Any) -> bool:
-    (a, x), (b, y) = ((adapter.spec(array), adapter.device_ptr(array)) for array in (left, right))
-    return bool(x + a.low < y + b.high and y + b.low < x + a.high)
+def _overlap(adapter: Adapter, *arrays: Any) -> bool:
+    return not are_apart([*map(adapter.device_ptr, arrays)], [*map(adapter.spec, arrays)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import optree
@@ -116,4 +116,9 @@ def path_text(path: tuple[Any, ...], names: list[str]) -> str:
             text = f"{names[-1][1:]}[{index - n_single}]"
     else:
         text = str(rest.pop(0)) if rest else "arguments"
-    return text + "".join(f"[{step!r}]" for step in rest)
+    return text + steps_text(rest)
+
+
+def steps_text(steps: Iterable[Any]) -> str:
+    """Return the steps into a container, such as ``['w'][0]``."""
+    return "".join(f"[{step!r}]" for step in steps)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import optree
 
 from graphjit._adapters.interface import ArraySpec
+from graphjit._containers import steps_text
 from graphjit._externals import External
 from graphjit._nodes import CapturedGraph, ConditionalNode, Dim3, KernelNode
 from graphjit._outputs import FreshOutput, OutputPlan
@@ -202,7 +203,7 @@ def _name_of_output(outputs: OutputPlan, memory: int) -> str:
     for i, leaf in enumerate(outputs.leaves):
         if isinstance(leaf, FreshOutput) and leaf.memory == memory:
             path = optree.treespec_paths(outputs.tree)[i] if outputs.tree is not None else ()
-            return "result" + "".join(f"[{step!r}]" for step in path)
+            return "result" + steps_text(path)
     return f"memory {memory}"
 
 

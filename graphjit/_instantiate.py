@@ -24,7 +24,7 @@ from graphjit._driver.interface import (
     KernelLaunch,
 )
 from graphjit._executable import DevicePatch, Executable, HostPatch
-from graphjit._nodes import CapturedGraph, ConditionalNode, KernelNode
+from graphjit._nodes import Body, CapturedGraph, ConditionalNode, KernelNode
 from graphjit._relocation import RelocationPlan
 from graphjit.errors import PatchError
 
@@ -94,6 +94,7 @@ class _GraphBuilder:
         self._driver, self._graph = driver, graph
         self._graphs = {-1: handle}
         """Scope -> the driver's graph."""
+        self._scope_of = {body: scope for scope, body in enumerate(graph.bodies)}
         self._conditional_of = dict(graph.setters)
         self._handles: dict[int, int] = {}
         """Conditional node -> its handle."""
@@ -118,9 +119,11 @@ class _GraphBuilder:
                 nodes.append(self._add_conditional(index, node, handle))
             else:  # allocation and free nodes become joins of their dependencies
                 nodes.append(driver.graph_add_empty_node(handle))
+        edges: dict[int, list[tuple[Any, Any, Any]]] = {scope: [] for scope in self._graphs}
+        for i, j, data in graph.edges:
+            edges[scopes[i]].append((nodes[i], nodes[j], data))
         for scope, handle in self._graphs.items():
-            edges = [(nodes[i], nodes[j], d) for i, j, d in graph.edges if scopes[i] == scope]
-            driver.graph_add_dependencies(handle, edges)
+            driver.graph_add_dependencies(handle, edges[scope])
         return nodes, params
 
     def _handle(self, conditional: int) -> int:
@@ -134,9 +137,8 @@ class _GraphBuilder:
         added, graphs = self._driver.graph_add_conditional_node(
             graph, self._handle(index), node.type, node.n_bodies
         )
-        for body, (conditional, position) in enumerate(self._graph.bodies):
-            if conditional == index:
-                self._graphs[body] = graphs[position]
+        for position, body in enumerate(graphs):
+            self._graphs[self._scope_of[Body(index, position)]] = body
         return added
 
 

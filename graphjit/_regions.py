@@ -157,14 +157,6 @@ class Regions:
             for ptr in held:
                 self.free(ptr)
 
-    def now(self) -> int:
-        """Return what tells earlier regions from later ones: they are born after it."""
-        return self._clock
-
-    def left_since(self, time: int) -> list[Region]:
-        """Return the memory that has been asked for since then, and not been given back."""
-        return [r for r in self.regions if r.born > time and r.freed is None]
-
     def find(self, ptr: int) -> Region | None:
         """Return the region that an address belongs to, gaps included."""
         i = bisect_right(self.regions, ptr + GAP_NBYTES, key=_ptr_of) - 1

@@ -82,11 +82,12 @@ class State:
             return MISS
         entry, arrays = found
         self.cache.count_hit(entry)
-        eager = partial(self._eagerly, call, args, kwargs)
         if self.options.verify:
+            eager = partial(self._eagerly, call, args, kwargs)
             launch = partial(entry.launch, call, arrays)
             return verify_launch(self.name, eager, launch, entry, arrays)
         if entry.segments is not None:
+            eager = partial(self._eagerly, call, args, kwargs)
             return self._launch_segments(call, entry, entry.segments, arrays, eager)
         if IS_COMPILED and entry.can_be_native:
             self._serve_natively(call, entry, args, kwargs, arrays)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from graphjit._adapters import registry
-from graphjit._bodies import R, Values, capture_of, new_values, read
+from graphjit._bodies import R, Values, capture_of, new_values
 from graphjit._captured_flow import captured_branch, captured_loop
 from graphjit.errors import ControlFlowError
 
@@ -74,7 +74,7 @@ def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *oper
     capture = capture_of(pred)
     if capture is not None:
         return captured_branch(capture, pred, functions, is_truth=True)  # type: ignore[no-any-return]
-    return new_values(functions[0] if read(pred) else functions[1])
+    return new_values(functions[0] if bool(pred) else functions[1])
 
 
 def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any) -> R:
@@ -112,7 +112,7 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any) -> 
         capture = capture_of(index)
         if capture is not None:
             return captured_branch(capture, index, functions, is_truth=False)  # type: ignore[no-any-return]
-        index = read(index)
+        index = int(index)
     try:
         place = operator.index(index)
     except TypeError:
@@ -164,12 +164,18 @@ def while_loop(cond_fn: Callable[[R], Any], body_fn: Callable[[R], R], init: R) 
     [1.]
     [0.78125]
     """
+
+    def pred_of(value: R) -> Any:
+        pred = cond_fn(value)
+        _check_pred(pred)
+        return pred
+
     carry = Values.copied(init, "init")
     capture = capture_of(*carry.arrays)
     if capture is not None:
-        captured_loop(capture, carry, cond_fn, body_fn, check_pred)
+        captured_loop(capture, carry, pred_of, body_fn)
     else:
-        while read(check_pred(cond_fn(carry.value()))):
+        while bool(pred_of(carry.value())):
             carry = carry.followed_by(body_fn(carry.value()))
     return carry.value()  # type: ignore[no-any-return]
 
@@ -219,15 +225,13 @@ def _int64(bound: Any) -> Any:
     return bound.astype(np.int64) if registry.is_array(bound) else np.int64(bound)
 
 
-def check_pred(pred: Any) -> Any:
-    """Return the predicate of a loop."""
+def _check_pred(pred: Any) -> None:
     if not registry.is_array(pred):
         raise ControlFlowError(
             f"while_loop: cond_fn returns a {type(pred).__qualname__}, which cannot change from "
             f"pass to pass; it must return a 0-d array of bool"
         )
     _check_decider(pred, "b", "while_loop", "the result of cond_fn", "a boolean; compare")
-    return pred
 
 
 def _check_decider(array: Any, kinds: str, function: str, name: str, wanted: str) -> None:
