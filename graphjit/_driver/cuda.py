@@ -7,7 +7,6 @@ Source: CUDA Driver API, 12.4 or later.
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any
 
@@ -23,7 +22,6 @@ from graphjit._nodes import CapturedGraph, KernelNode
 from graphjit.errors import DriverError, GraphjitError
 
 MINIMUM_VERSION = 12040
-_ENABLE_CONDITIONALS = "GRAPHJIT_CONDITIONALS"
 _ENTRY_POINTS = {
     "cuCtxGetCurrent": 12000,
     "cuStreamIsCapturing": 12000,
@@ -69,11 +67,6 @@ class CudaDriver(CudaMemory):
         return "" if cuda_kernels.find_device_runtime() else cuda_kernels.PATCH_MISSING
 
     def missing_for_conditionals(self) -> str:
-        if os.environ.get(_ENABLE_CONDITIONALS, "") in ("", "0"):
-            return (
-                f"Conditional nodes have been tried on the simulated device only; "
-                f"{_ENABLE_CONDITIONALS}=1 in the environment turns them on."
-            )
         return "" if cuda_kernels.find_device_runtime() else cuda_kernels.CONDITIONALS_MISSING
 
     # -- streams and capture

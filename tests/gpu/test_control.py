@@ -4,15 +4,8 @@ import cupy as cp
 import pytest
 from helpers.gpu_checks import agrees, normal
 
-import graphjit
 from graphjit import graphed
 from graphjit.control import cond, fori_loop, switch, while_loop
-
-
-@pytest.fixture(autouse=True)
-def enabled(monkeypatch):
-    """Conditional nodes are off until they have been run on a GPU."""
-    monkeypatch.setenv("GRAPHJIT_CONDITIONALS", "1")
 
 
 @pytest.fixture(params=["host", "device"])
@@ -138,10 +131,3 @@ def test_hits_are_native():
     (entry,) = call._self_state.cache.entries()
     assert all(native.is_open for native in entry.executable.native)
     assert call.cache_entries()[0].nodes["conditional"] == 1
-
-
-def test_off_by_default(monkeypatch):
-    """Without the variable a captured function with control flow is refused, and says why."""
-    monkeypatch.delenv("GRAPHJIT_CONDITIONALS")
-    with pytest.raises(graphjit.CaptureError, match="GRAPHJIT_CONDITIONALS=1"):
-        graphed(branch)(normal(5))

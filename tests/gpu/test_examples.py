@@ -16,6 +16,8 @@ def test_there_are_examples():
         "fft_filter",
         "mlp",
         "raw_kernel_pipeline",
+        "conjugate_gradient",
+        "decoding",
     }
 
 

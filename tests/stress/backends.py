@@ -71,7 +71,7 @@ class CudaBackend(Backend):
     """CuPy."""
 
     name = "cuda"
-    operations = (*SHARED, *REFUSED, *CUDA, *CUDA)
+    operations = (*SHARED, *CONTROL, *REFUSED, *CUDA, *CUDA)
 
     def __init__(self) -> None:
         import cupy

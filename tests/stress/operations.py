@@ -250,7 +250,7 @@ CUDA += _in_place(
     xp.maximum.at({0}, {1} % len({0}), 1)
     xp.fill_diagonal({0}, {scalar})
     xp.put({0}, [0, -1], 7)
-    xp.putmask({0}, {0} > 0, 1)
+    xp.putmask({0}, {0} > 0, xp.ones((1, 1, 1, 1, 2), {0}.dtype))
     """
 )
 CUDA += [
@@ -258,5 +258,6 @@ CUDA += [
     Operation("rng.random({0}.shape)", draws=True),
     Operation("xp.choose(({0} > 0).astype('i8'), xp.stack([{0}, -{0}]))", is_refused=True),
     Operation("{0}[{0} > 0]", is_refused=True),
+    Operation("xp.putmask({0}, {0} > 0, 1)", is_expression=False, writes=0, is_refused=True),
     Operation("xp.linalg.svd({0})[1]", is_refused=True),
 ]
