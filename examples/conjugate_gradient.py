@@ -83,6 +83,6 @@ for a, b in problems:
     np.testing.assert_allclose(float(graphed_eigenvalue(a, b)), np.linalg.norm(a.get(), 2))
 assert graphed_solve.cache_info().misses == 1
 (entry,) = graphed_solve.cache_entries()
-print(f"{int(rounds)} rounds in one launch of {entry.n_nodes} nodes")
+print(f"{int(rounds)} rounds in one launch of {sum(entry.nodes.values())} nodes")
 ratio = seconds(solve, problems) / seconds(graphed_solve, problems)
 print(f"graphed: {ratio:.1f} times as fast as eager")

@@ -55,6 +55,11 @@ class Backend:
             yield
         self.synchronize()
 
+    def lost(self) -> str:
+        """Wait for the device; return the error that it cannot recover from, if there is one."""
+        self.synchronize()
+        return ""
+
     def poison(self) -> None:
         """Let new arrays hold garbage; the simulated pool does that by itself."""
 
@@ -89,6 +94,13 @@ class CudaBackend(Backend):
 
     def synchronize(self) -> None:
         self.xp.cuda.Device().synchronize()
+
+    def lost(self) -> str:
+        try:
+            self.synchronize()
+        except self.xp.cuda.runtime.CUDARuntimeError as error:
+            return str(error)
+        return ""
 
     def poison(self) -> None:
         """Fill what the pool will hand out next with the bits of a NaN."""

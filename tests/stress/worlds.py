@@ -2,7 +2,7 @@
 
 Input: the lines of a script. After each line every variable of the two worlds has to be equal
 bit for bit: results, arguments that were changed in place, state, results of earlier calls.
-Raises: ``Difference``, with the whole script as Python source.
+Raises: ``Difference``, with the whole script as Python source; ``DeviceLost`` likewise.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ class Difference(AssertionError):  # noqa: N818 - a finding, not a failure of th
         self.lines = list(worlds.lines)
         self.state = list(worlds.state)
         self.may_be_refused = worlds.may_be_refused
+
+
+class DeviceLost(KeyboardInterrupt):  # nothing can be run after it, so all ends
+    """The context of the device is in an error that stays: what it is, and the script."""
 
 
 @dataclasses.dataclass
@@ -192,6 +196,9 @@ class Worlds:
         expected = self.eager.run(line)
         self.backend.poison()
         got = self.graphed.run(line)
+        lost = self.backend.lost()
+        if lost:
+            raise DeviceLost(f"{lost}; after {got!r}\n\nThe script:\n\n{self.script()}")
         if isinstance(got, GraphjitError) and expected is None:
             self._accept_refusal(line, got)
             got = None
