@@ -25,6 +25,7 @@ The files, in the order of one call (imports go down this list, never up):
     _captured_flow      branches and loops under capture
     _bodies             what their functions are given and return
     _capture            run the function under stream capture on stand-ins
+    _capture_errors     what CUDA and the library say about it, in graphjit's words
     _outputs            what it returned -> how to build that on every call
     _draws              random numbers whose generators count on the host
     _escapes            what it kept although a later call overwrites it
@@ -33,6 +34,7 @@ The files, in the order of one call (imports go down this list, never up):
     _instantiate        nodes -> executable graph
     _executable         patch it and launch it
     _flow               the pieces of a capture between them -> one graph
+    _children           calls of graphed functions inside it -> child graphs
     _relocation         nodes + regions -> which words are addresses, and of what
     _dependencies       which nodes must wait for which (optimize=True)
     _replace            copies and fills -> kernel nodes

@@ -179,7 +179,7 @@ def capture(
     signature = block._reader.describe(call, [call.adapter.spec(a) for a in call.arrays])
     setup = Setup(call, [], new_capture(call.adapter, "the capture block", {}))
     options = EntryOptions(outputs, patch, mode, optimize=optimize, is_block=True)
-    with _without_retries(), capturing(setup.capture, mode) as captured:
+    with _without_retries(), capturing(setup.capture, mode, flat=optimize) as captured:
         args, _ = call.rebuild(setup.stand_ins)
         block.inputs.update(zip(block._names, args, strict=True))
         yield block

@@ -18,20 +18,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphjit._adapters.interface import Adapter, CapturedStream, HostGenerator
+from graphjit._capture_errors import explain, refuse_unsupported
+from graphjit._children import Calls, nest
 from graphjit._draws import Draws
-from graphjit._driver.interface import Driver
+from graphjit._driver.interface import CUDA_WITH_FLOW_IN_CHILDREN, Driver
 from graphjit._flow import Flow, assemble
-from graphjit._nodes import CapturedGraph, UnsupportedNode
+from graphjit._nodes import CapturedGraph
 from graphjit._regions import Regions, reserved_range
 from graphjit._replay import Replay, SegmentEnd
-from graphjit._source import library_call, traceback_line, user_line
+from graphjit._source import library_call, user_line
 from graphjit.errors import (
     CaptureError,
-    CaptureInvalidatedError,
-    DriverError,
-    GraphjitError,
     HostReadError,
-    UnsupportedNodeError,
 )
 
 # One capture at a time: CuPy's guards and the garbage collector belong to the process.
@@ -45,8 +43,11 @@ _HOST_READ = (
     "out of the function, or use @graphed(on_unsupported='split'), which makes a graph of each "
     "part, or 'eager' to run it uncaptured."
 )
-_UNJOINED = 904  # CUDA_ERROR_STREAM_CAPTURE_UNJOINED
-_CAPTURE_CODES = range(900, 910)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and its family
+
+_RECURSION = (
+    "the graphed function {name} calls itself, and a graph cannot be a child of itself; call "
+    "{name}.__wrapped__, which becomes part of the graph that it is called in"
+)
 
 
 @dataclass(slots=True)
@@ -74,6 +75,7 @@ class Capture:
     """What the host is known to read, if the function may be split at its reads."""
     stream: CapturedStream | None = None
     flow: Flow = field(default_factory=Flow)
+    calls: Calls = field(default_factory=Calls)
 
     def allocate(self, nbytes: int) -> int:
         return self.regions.place(nbytes).ptr
@@ -141,6 +143,25 @@ class Capture:
         """End the piece that is being captured, and begin another."""
         assert self.stream is not None
         self.flow.add_piece(self.stream.restart())
+
+    @contextmanager
+    def calling(self, function: Any, name: str) -> Iterator[None]:
+        """Note what is recorded in a call of a graphed function."""
+        if self.calls.is_open(function):
+            raise self.refuse(_RECURSION.format(name=name))
+        with self.calls.note(function, name, self.position):
+            yield
+
+    def position(self) -> tuple[int, int]:
+        """Return how many pieces are complete, and the nodes of the present one."""
+        assert self.stream is not None
+        return self.flow.n_pieces, self.stream.n_nodes()
+
+    def drop_pieces(self) -> None:
+        """Let go of what has been captured so far: it is part of an earlier segment."""
+        self.flow.drop(self.driver)
+        self.free_constants()
+        self.calls.drop()
 
     def owns(self, ptr: int) -> bool:
         return self.regions.range.holds(ptr)
@@ -210,17 +231,21 @@ def new_capture(adapter: Adapter, function: str, hints: dict[str, Any]) -> Captu
 
 
 @contextmanager
-def capturing(capture: Capture, mode: str) -> Iterator[Captured]:
+def capturing(capture: Capture, mode: str, *, flat: bool = False) -> Iterator[Captured]:
     """Capture the code of a ``with`` statement and read the graph.
 
-    The code sets ``result``; after the statement ``graph`` holds the nodes.
+    The code sets ``result``; after the statement ``graph`` holds the nodes. With ``flat`` the
+    calls of graphed functions become no child graphs.
     """
     captured = Captured(capture)
     try:
         with _exclusive(capture):
             yield from _captured_by_stream(captured, mode)
-            captured.graph = assemble(capture.driver, capture.flow, captured.graph_handle)
-        _refuse_unsupported(captured.graph, capture.function)
+            graph, begins = assemble(capture.driver, capture.flow, captured.graph_handle)
+            calls = capture.calls.within(begins)
+            flow = capture.driver.version() >= CUDA_WITH_FLOW_IN_CHILDREN
+            captured.graph = graph if flat else nest(graph, calls, flow=flow)
+        refuse_unsupported(captured.graph, capture.function)
     except BaseException:
         captured.close()
         capture.free_constants()
@@ -244,46 +269,7 @@ def _captured_by_stream(captured: Captured, mode: str) -> Iterator[Captured]:
         capture.adapter.recover(error)
         if capture.failure is None and capture.adapter.adjust(error, capture):
             raise CaptureRetryError from error
-        raised = _explain(capture, error)
+        raised = capture.failure or explain(error, capture.function, capture.adapter, capture.hints)
         if raised is error:
             raise
         raise raised from error
-
-
-def _explain(capture: Capture, error: Exception) -> Exception:
-    """Turn what the library or the driver said about the capture into graphjit's words."""
-    if capture.failure is not None:
-        return capture.failure
-    where = traceback_line(error.__traceback__, capture.adapter.library_modules)
-    if isinstance(error, DriverError) and error.code == _UNJOINED:
-        forks = "; ".join(capture.hints.get("forks", ())) or "an unknown line"
-        return CaptureInvalidatedError(
-            f"{capture.function} forks work to another stream and does not join it ({error}). "
-            f"Work on other streams: {forks}. Let the first stream wait for an event recorded "
-            f"on the other one before the function returns."
-        )
-    if isinstance(error, DriverError) and error.code in _CAPTURE_CODES:
-        return CaptureInvalidatedError(
-            f"the capture of {capture.function} was invalidated ({error}), at {where}. A call "
-            f"that CUDA does not allow during capture was made: a synchronisation, a query, an "
-            f"allocation behind the array library's back, or work on the legacy default stream."
-        )
-    if isinstance(error, GraphjitError):
-        return error
-    reason = capture.adapter.explain_failure(error)
-    if reason is None:
-        return error
-    return CaptureError(
-        f"{capture.function} cannot be captured: {reason}, at {where}. Move that call out of "
-        f"the function, or use @graphed(on_unsupported='eager') to run it uncaptured."
-    )
-
-
-def _refuse_unsupported(graph: CapturedGraph, function: str) -> None:
-    for index, node in enumerate(graph.nodes):
-        if isinstance(node, UnsupportedNode):
-            raise UnsupportedNodeError(
-                f"{function} cannot be captured: node {index} is a {node.type_name} and "
-                f"{node.reason}. Move the call that made it out of the function, or use "
-                f"@graphed(on_unsupported='eager')."
-            )

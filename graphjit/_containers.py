@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -91,11 +93,19 @@ def _register_dataclass(leaf: Any) -> bool:
             object.__setattr__(value, name, child)
         return value
 
-    try:
-        optree.register_pytree_node(kind, take_apart, put_together, namespace=NAMESPACE)
-    except ValueError:
-        return False  # another thread was faster, or the class is a container already
+    with _lock:
+        if kind in _registered:
+            return True  # another thread was faster
+        try:
+            optree.register_pytree_node(kind, take_apart, put_together, namespace=NAMESPACE)
+        except ValueError:
+            return False  # the class is a container already
+        _registered.add(kind)
     return True
+
+
+_lock = threading.Lock()
+_registered: weakref.WeakSet[type] = weakref.WeakSet()
 
 
 def plain_tuple(n: int) -> Any:

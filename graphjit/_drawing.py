@@ -85,10 +85,12 @@ def _draw(graph: GraphInfo) -> Any:
 
 
 def _add_group(groups: dict[Any, Any], graph: GraphInfo, inside: tuple[int, int]) -> Any:
-    """Frame a body, within the frame that its conditional node is in."""
-    conditional, body = inside
-    node = graph.nodes[conditional]
-    name, label = f"cluster_{conditional}_{body}", f"{node.name} {conditional}, body {body}"
+    """Frame a body or a child graph, within the frame that its node is in."""
+    around, body = inside
+    node = graph.nodes[around]
+    is_body = node.kind == "conditional"
+    name = f"cluster_{around}_{body}"
+    label = f"{node.name} {around}, body {body}" if is_body else f"{node.name}, called by {around}"
     return groups[node.inside].add_subgraph(name=name, label=label, color="#9db2cc")
 
 
@@ -99,6 +101,9 @@ def _attributes(node: NodeInfo) -> dict[str, str]:
     if node.kind == "conditional":
         label = f"{node.index}: {node.name}"
         return {"label": label, "shape": "diamond", "fillcolor": "#fbeed2", "URL": link}
+    if node.kind == "child_graph":
+        label = f"{node.index}: call of {node.name}"
+        return {"label": label, "shape": "component", "fillcolor": "#e3f1e4", "URL": link}
     return {"label": _label(node), "tooltip": node.name, "URL": link}
 
 

@@ -85,6 +85,11 @@ class Flow:
         self._graphs: list[Any] = []
 
     @property
+    def n_pieces(self) -> int:
+        """Say how many pieces are complete."""
+        return len(self._graphs)
+
+    @property
     def is_in_body(self) -> bool:
         """Say whether a body is being captured."""
         return len(self._stack) > 1
@@ -114,10 +119,13 @@ class Flow:
         self.items.clear()
 
 
-def assemble(driver: Driver, flow: Flow, last: Any) -> CapturedGraph:
-    """Put the pieces together; ``last`` is the graph behind the last of them."""
+def assemble(driver: Driver, flow: Flow, last: Any) -> tuple[CapturedGraph, list[int]]:
+    """Put the pieces together; ``last`` is the graph behind the last of them.
+
+    Also returns where each piece begins, as the index of its first node.
+    """
     if not flow.items:
-        return driver.graph_read(last)
+        return driver.graph_read(last), [0]
     return _Assembly(driver).graph([*flow.items, Piece(last)])
 
 
@@ -131,17 +139,19 @@ class _Assembly:
         self._scopes: list[int] = []
         self._setters: list[tuple[int, int]] = []
         self._node_of: dict[Loop, int] = {}
+        self._begins: list[int] = []
 
-    def graph(self, items: Sequence[Item]) -> CapturedGraph:
-        """Return the whole."""
+    def graph(self, items: Sequence[Item]) -> tuple[CapturedGraph, list[int]]:
+        """Return the whole, and where each piece begins."""
         self._sequence(items, -1)
-        return CapturedGraph(
+        graph = CapturedGraph(
             tuple(self._nodes),
             tuple(self._edges),
             tuple(self._bodies),
             tuple(self._scopes) if self._bodies else (),
             tuple(self._setters),
         )
+        return graph, self._begins
 
     def _sequence(self, items: Sequence[Item], scope: int) -> None:
         """Add items one behind the other."""
@@ -164,6 +174,7 @@ class _Assembly:
     def _piece(self, piece: Piece, scope: int, before: list[int]) -> list[int]:
         """Add what was captured; return the nodes that the next item waits for."""
         graph, first = self._driver.graph_read(piece.graph), len(self._nodes)
+        self._begins.append(first)
         if not graph.nodes:
             return before
         self._nodes += graph.nodes

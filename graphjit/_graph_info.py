@@ -17,11 +17,13 @@ import optree
 from graphjit._adapters.interface import ArraySpec
 from graphjit._containers import steps_text
 from graphjit._externals import External
-from graphjit._nodes import CapturedGraph, ConditionalNode, Dim3, KernelNode
+from graphjit._nodes import CapturedGraph, ChildGraphNode, ConditionalNode, Dim3, KernelNode
 from graphjit._outputs import FreshOutput, OutputPlan
 from graphjit._relocation import RelocationPlan
 from graphjit._scalars import AnyValue
 from graphjit._signature import Signature
+
+_NAMED = (KernelNode, ConditionalNode, ChildGraphNode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,10 @@ class NodeInfo:
     ----------
     index : int
     kind : str
-        ``"kernel"``, ``"conditional"`` or ``"empty"``.
+        ``"kernel"``, ``"conditional"``, ``"child_graph"`` or ``"empty"``.
     name : str
-        Of the kernel's function, as it was compiled; ``"if"``, ``"while"`` or ``"switch"``.
+        Of the kernel's function, as it was compiled; ``"if"``, ``"while"`` or ``"switch"``;
+        of the function whose call is a child graph.
     grid_dim, block_dim : tuple of int
         (x, y, z)
     shared_mem_bytes : int
@@ -107,7 +110,8 @@ class NodeInfo:
     depends_on : tuple of int
         Indices of the nodes that it waits for.
     inside : (int, int) or None
-        The conditional node in whose body it is, and which of its bodies that is.
+        The conditional node in whose body it is, and which of its bodies that is; the child graph
+        node in whose graph it is, and 0.
     """
 
     index: int
@@ -237,8 +241,8 @@ def _describe_node(
     inside = None if scope < 0 else graph.bodies[scope]
     described = NodeInfo(
         index=index,
-        kind=node.kind if isinstance(node, (KernelNode, ConditionalNode)) else "empty",
-        name=node.type if isinstance(node, ConditionalNode) else "",
+        kind=node.kind if isinstance(node, _NAMED) else "empty",
+        name=node.name if isinstance(node, ChildGraphNode) else getattr(node, "type", ""),
         grid_dim=(0, 0, 0),
         block_dim=(0, 0, 0),
         shared_mem_bytes=0,

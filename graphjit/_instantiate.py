@@ -24,7 +24,7 @@ from graphjit._driver.interface import (
     KernelLaunch,
 )
 from graphjit._executable import DevicePatch, Executable, HostPatch
-from graphjit._nodes import Body, CapturedGraph, ConditionalNode, KernelNode
+from graphjit._nodes import Body, CapturedGraph, ChildGraphNode, ConditionalNode, KernelNode
 from graphjit._relocation import RelocationPlan
 from graphjit.errors import PatchError
 
@@ -88,7 +88,7 @@ def instantiate(
 
 
 class _GraphBuilder:
-    """Adds every node, those of bodies to the body graphs."""
+    """Adds every node, those of bodies and child graphs to their graphs."""
 
     def __init__(self, driver: Driver, handle: Any, graph: CapturedGraph) -> None:
         self._driver, self._graph = driver, graph
@@ -117,6 +117,10 @@ class _GraphBuilder:
                 nodes.append(driver.graph_add_kernel_node(handle, params[index], like))
             elif isinstance(node, ConditionalNode):
                 nodes.append(self._add_conditional(index, node, handle))
+            elif isinstance(node, ChildGraphNode):
+                added, child = driver.graph_add_child_graph_node(handle)
+                self._graphs[self._scope_of[Body(index, 0)]] = child
+                nodes.append(added)
             else:  # allocation and free nodes become joins of their dependencies
                 nodes.append(driver.graph_add_empty_node(handle))
         edges: dict[int, list[tuple[Any, Any, Any]]] = {scope: [] for scope in self._graphs}

@@ -2,7 +2,8 @@
 
 Input: captured CUgraphs, read by ``Driver.graph_read``.
 Output: a ``CapturedGraph``; sizes in bytes, addresses as ``int``. Child graphs are
-inlined by the reader, so every node here belongs to one flat graph.
+inlined by the reader, so every node here belongs to one flat graph. (Those of graphed functions
+that were called are made later; see ``_children.py``.)
 Source: cuGraphGetNodes, cuGraphGetEdges, cuGraph*NodeGetParams, cuFuncGetParamInfo and
 cuKernelGetParamInfo (CUDA 12.4).
 """
@@ -106,6 +107,16 @@ class ConditionalNode:
 
 
 @dataclass(frozen=True, slots=True)
+class ChildGraphNode:
+    """CU_GRAPH_NODE_TYPE_GRAPH: a graphed function that was called; its body is a scope, too."""
+
+    kind: ClassVar[str] = "child_graph"
+    handle: Any
+    name: str
+    """Of the function."""
+
+
+@dataclass(frozen=True, slots=True)
 class UnsupportedNode:
     """A node that graphjit cannot rebuild; ``reason`` says why."""
 
@@ -123,6 +134,7 @@ Node = (
     | MemFreeNode
     | EmptyNode
     | ConditionalNode
+    | ChildGraphNode
     | UnsupportedNode
 )
 
@@ -136,10 +148,10 @@ class Edge(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A body graph of a conditional node."""
+    """A body graph of a conditional node, or the graph of a child graph node."""
 
-    conditional: int
-    """Index of the node."""
+    node: int
+    """Its index."""
     position: int
     """Which of its bodies this is."""
 
@@ -148,7 +160,7 @@ class Body(NamedTuple):
 class CapturedGraph:
     """Nodes in the order of the program, and the edges between their indices.
 
-    The bodies of conditional nodes are in it, too: an edge joins nodes of one scope.
+    What is in conditional nodes and child graphs is in it, too: an edge joins nodes of one scope.
     """
 
     nodes: tuple[Node, ...]

@@ -112,7 +112,7 @@ class Recipe:
 
 
 def _capture_function(fn: Callable[..., Any], setup: Setup, options: EntryOptions) -> Captured:
-    with capturing(setup.capture, options.mode) as captured:
+    with capturing(setup.capture, options.mode, flat=options.optimize) as captured:
         args, kwargs = setup.call.rebuild(setup.stand_ins)
         given = flatten((args, kwargs), setup.call.adapter.is_array)
         captured.result = fn(*args, **kwargs)

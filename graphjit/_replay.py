@@ -87,8 +87,7 @@ class Replay:
             self._graph, self._n_items = graph, len(capture.flow.items)
             raise SegmentEnd
         capture.driver.graph_destroy(graph)
-        capture.flow.drop(capture.driver)
-        capture.free_constants()  # they belong to the segments before
+        capture.drop_pieces()
         known = self.known[self.n_done]
         self.n_done += 1
         if (known.sizes, len(known.data)) != (sizes, nbytes):

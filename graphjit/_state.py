@@ -17,7 +17,7 @@ from typing import Any
 from graphjit._arguments import ArgumentReader, Call
 from graphjit._build import EntryOptions
 from graphjit._cache import Cache
-from graphjit._capture import is_capturing_here, refuse_new_thread
+from graphjit._capture import current_capture, is_capturing_here, refuse_new_thread
 from graphjit._entry import CacheEntry
 from graphjit._hit import IS_COMPILED, MISS
 from graphjit._implicit import find_implicit
@@ -67,7 +67,10 @@ class State:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serve one call: launch the entry of its signature, or make one."""
-        if is_capturing_here() or is_watching_here() or is_disabled() or sys.is_finalizing():
+        if is_capturing_here():
+            with current_capture().calling(self.fn, self.name):
+                return self.fn(*args, **kwargs)
+        if is_watching_here() or is_disabled() or sys.is_finalizing():
             return self.fn(*args, **kwargs)
         call = self.reader.read(args, kwargs)
         if call.adapter.is_capturing():
@@ -209,7 +212,8 @@ def _call_watched(
     **kwargs: Any,
 ) -> Any:
     """Call a function, and add the code that runs to ``ran``."""
-    with watch_code(library_modules, refuse_new_thread) as again:
+    calling = current_capture().calls.enter(fn)
+    with calling, watch_code(library_modules, refuse_new_thread) as again:
         try:
             return fn(*args, **kwargs)
         finally:

@@ -121,13 +121,17 @@ class Allocator:
 def back_with_memory(ptr: int, nbytes: int, hooks: CaptureHooks, driver: CudaDriver) -> None:
     """If an earlier attempt has shown that a library looks, put a page behind the addresses."""
     if hooks.hints.get("backed"):
-        hooks.hints.setdefault("mapped", []).append(driver.mem_map(ptr, nbytes))
+        try:
+            driver.mem_map(ptr, nbytes, hooks.hints.setdefault("mapped", set()))
+        except BaseException:
+            take_memory_away(hooks, driver)
+            raise
 
 
 def take_memory_away(hooks: CaptureHooks, driver: CudaDriver) -> None:
     """Undo ``back_with_memory``."""
-    for ptr, nbytes in hooks.hints.pop("mapped", ()):
-        driver.mem_unmap(ptr, nbytes)
+    if mapped := hooks.hints.pop("mapped", None):
+        driver.mem_unmap(mapped)
 
 
 def adjust(error: BaseException, hints: dict[str, Any]) -> bool:

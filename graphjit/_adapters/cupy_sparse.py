@@ -6,6 +6,7 @@ Source: CuPy 14, cupyx/scipy/sparse.
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from typing import Any
 
@@ -16,9 +17,17 @@ import optree
 _SPARSE = ("csr_matrix", "csc_matrix", "coo_matrix", "dia_matrix")
 
 
-@cache
 def register_sparse() -> None:
     """Make CuPy's sparse matrices containers of their arrays."""
+    with _lock:  # `cache` alone lets two threads in
+        _register_once()
+
+
+_lock = threading.Lock()
+
+
+@cache
+def _register_once() -> None:
     try:
         from cupyx.scipy import sparse
     except ImportError:  # SciPy is not installed; then there are no sparse matrices either

@@ -128,6 +128,10 @@ class CapturedStreams:
         for branch in self.branches:
             branch.wait_event(self.main.record())
 
+    def n_nodes(self) -> int:
+        """Return how many nodes the graph has so far."""
+        return self._driver.stream_count_captured(self.main.ptr)
+
     def end(self) -> Any:
         """Join the branches and end the capture; return the graph."""
         self.join()

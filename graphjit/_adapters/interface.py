@@ -93,6 +93,9 @@ class CaptureHooks(Protocol):
 class CapturedStream(Protocol):
     """The stream under capture."""
 
+    def n_nodes(self) -> int:
+        """Return how many nodes the graph has so far."""
+
     def end(self) -> Any:
         """Join the branches and end the capture; return the graph."""
 

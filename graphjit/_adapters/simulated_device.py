@@ -234,6 +234,10 @@ class CapturedStreams:
         for branch in self.branches:
             branch.wait_event(self.main.record())
 
+    def n_nodes(self) -> int:
+        """Return how many nodes the graph has so far."""
+        return driver().stream_count_captured(self.main.handle)
+
     def end(self) -> Any:
         """Join the branches and end the capture; return the graph."""
         for branch in self.branches:

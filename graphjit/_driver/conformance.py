@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from graphjit._driver import (
     conformance_capture,
+    conformance_children,
     conformance_conditionals,
     conformance_graphs,
 )
@@ -16,6 +17,11 @@ from graphjit._driver.conformance_bench import Check
 
 CHECKS: dict[str, Check] = {
     check.__name__: check
-    for checks in (conformance_capture, conformance_graphs, conformance_conditionals)
+    for checks in (
+        conformance_capture,
+        conformance_graphs,
+        conformance_conditionals,
+        conformance_children,
+    )
     for check in checks.CHECKS
 }

@@ -22,7 +22,7 @@ from graphjit._driver.interface import (
 )
 
 
-class _Conditional:
+class Conditional:
     """A graph of a kernel that sets a condition, and the node that it decides."""
 
     def __init__(self, bench: Bench, kind: str, n_bodies: int, graph: Any = None) -> None:
@@ -65,7 +65,7 @@ def an_integer_decides(bench: Bench) -> None:
     for nbytes in (1, 2, 4, 8):
         for value in (0, 1, (1 << 8 * nbytes) - 1):
             decider, dst = bench.memory(value.to_bytes(nbytes, "little")), bench.memory(b"." * 8)
-            conditional = _Conditional(bench, "if", 1)
+            conditional = Conditional(bench, "if", 1)
             conditional.set_from(decider, nbytes, CONDITION_TRUTH)
             conditional.add(conditional.bodies[0], bench.fill(dst, 0x41, 8))
             graph_exec = bench.instantiate(conditional.graph)
@@ -91,14 +91,14 @@ def an_index_decides(bench: Bench) -> None:
     for data, form, expected in cases:
         decider, dst = bench.memory(data), bench.memory(b"." * 24)
         for wanted in range(3):
-            conditional = _Conditional(bench, "if", 1)
+            conditional = Conditional(bench, "if", 1)
             conditional.set_from(decider, form, CONDITION_IS_INDEX | wanted << 8, 3)
             conditional.add(conditional.bodies[0], bench.fill(dst + 8 * wanted, 0x41, 8))
             bench.run(bench.instantiate(conditional.graph))
         assert bench.read(dst, 24) == _marks(expected)
         if _has_switch(bench):
             bench.driver.memcpy_htod(dst, b"." * 24)
-            conditional = _Conditional(bench, "switch", 3)
+            conditional = Conditional(bench, "switch", 3)
             conditional.set_from(decider, form, CONDITION_INDEX, 3)
             for i, body in enumerate(conditional.bodies):
                 conditional.add(body, bench.fill(dst + 8 * i, 0x41, 8))
@@ -113,7 +113,7 @@ def else_is_the_second_body(bench: Bench) -> None:
         return
     for value in (b"\0", b"\1"):
         decider, dst = bench.memory(value), bench.memory(b"." * 8)
-        conditional = _Conditional(bench, "if", 2)
+        conditional = Conditional(bench, "if", 2)
         conditional.set_from(decider, 1, CONDITION_TRUTH)
         for body, letter in zip(conditional.bodies, (0x54, 0x46), strict=True):
             conditional.add(body, bench.fill(dst, letter, 8))
@@ -125,7 +125,7 @@ def while_repeats_its_body(bench: Bench) -> None:
     """WHILE runs its body until the body sets the condition to zero, and at every launch anew."""
     # A row of flags moves by one place in each pass, until the first is zero.
     flags, count = bench.memory(b"\1\1\1\0\0\0\0\0"), bench.memory(bytes(8))
-    conditional = _Conditional(bench, "while", 1)
+    conditional = Conditional(bench, "while", 1)
     conditional.set_from(flags, 1, CONDITION_TRUTH)
     (body,) = conditional.bodies
     spare = bench.memory(bytes(8))
@@ -151,9 +151,9 @@ def conditionals_nest(bench: Bench) -> None:
     """A body has conditional nodes of its own, with handles made for the body."""
     outer_decider, inner_decider = bench.memory(b"\1"), bench.memory(b"\1")
     dst = bench.memory(b"." * 8)
-    outer = _Conditional(bench, "if", 1)
+    outer = Conditional(bench, "if", 1)
     outer.set_from(outer_decider, 1, CONDITION_TRUTH)
-    inner = _Conditional(bench, "if", 1, outer.bodies[0])
+    inner = Conditional(bench, "if", 1, outer.bodies[0])
     inner.set_from(inner_decider, 1, CONDITION_TRUTH)
     inner.add(inner.bodies[0], bench.fill(dst, 0x41, 8))
     graph_exec = bench.instantiate(outer.graph)
@@ -172,7 +172,7 @@ def nodes_in_bodies_are_patched(bench: Bench) -> None:
         if by_device and driver.missing_for_device_patch():
             return
         decider, first, second = bench.memory(b"\1"), bench.memory(b"." * 8), bench.memory(b"." * 8)
-        conditional = _Conditional(bench, "if", 1)
+        conditional = Conditional(bench, "if", 1)
         setter, _ = conditional.add_setter(conditional.graph, decider, 1, CONDITION_TRUTH)
         driver.graph_add_dependencies(conditional.graph, [(setter, conditional.node, None)])
         node, params = conditional.add(conditional.bodies[0], bench.fill(first, 0x41, 8))

@@ -90,6 +90,12 @@ class CudaDriver(CudaMemory):
         status = check(cu.cuStreamIsCapturing(stream), "cuStreamIsCapturing")
         return bool(status != cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
 
+    def stream_count_captured(self, stream: int) -> int:
+        status, _, graph, *_ = check(cu.cuStreamGetCaptureInfo(stream), "cuStreamGetCaptureInfo")
+        if status != cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
+            return 0
+        return int(check(cu.cuGraphGetNodes(graph, 0), "cuGraphGetNodes")[-1])
+
     # -- events
 
     def event_create(self) -> int:
@@ -152,6 +158,17 @@ class CudaDriver(CudaMemory):
         params.conditional.ctx = self._context
         node = check(_add_node(graph, None, None, 0, params), "cuGraphAddNode")
         return int(node), [int(body) for body in params.conditional.phGraph_out]
+
+    def graph_add_child_graph_node(self, graph: int) -> tuple[int, int]:
+        empty = self.graph_create()  # the node takes a copy of it
+        try:
+            node = check(
+                cu.cuGraphAddChildGraphNode(graph, None, 0, empty), "cuGraphAddChildGraphNode"
+            )
+        finally:
+            self.graph_destroy(empty)
+        call = "cuGraphChildGraphNodeGetGraph"
+        return int(node), int(check(cu.cuGraphChildGraphNodeGetGraph(node), call))
 
     def graph_node_make_device_updatable(self, node: int) -> int:
         return self._calls.make_device_updatable(node)

@@ -24,6 +24,7 @@ CAPTURE_MODE = {
     "thread_local": cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
     "relaxed": cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED,
 }
+_PAGE_NBYTES = 2 << 20
 
 
 class CudaMemory:
@@ -76,33 +77,36 @@ class CudaMemory:
             self.stream_synchronize(self._copy_stream)
         return bytes(data)
 
-    def mem_map(self, ptr: int, nbytes: int) -> tuple[int, int]:
-        """Put one shared page behind reserved addresses, over and over; return what was mapped.
+    def mem_map(self, ptr: int, nbytes: int, mapped: set[int]) -> None:
+        """Put one shared page behind reserved addresses, over and over.
 
-        Some libraries ask the driver about an address before they use it.
+        Some libraries ask the driver about an address before they use it. ``mapped`` holds the
+        pages that have been mapped before, and is added to: stand-ins of arrays that overlap are
+        in the same pages.
         """
-        page = 2 << 20
-        begin, end = ptr // page * page, -(-(ptr + max(nbytes, 1)) // page) * page
         with self.relaxed():
-            handle = self._stand_in_page(page)
-            for at in range(begin, end, page):
-                check(cu.cuMemMap(at, page, 0, handle, 0), "cuMemMap")
+            handle = self._stand_in_page(_PAGE_NBYTES)
             access = cu.CUmemAccessDesc()
             access.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
             access.location.id = self.device
             access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-            check(cu.cuMemSetAccess(begin, end - begin, [access], 1), "cuMemSetAccess")
-        return begin, end - begin
+            begin = ptr // _PAGE_NBYTES * _PAGE_NBYTES
+            for at in range(begin, ptr + max(nbytes, 1), _PAGE_NBYTES):
+                if at not in mapped:
+                    check(cu.cuMemMap(at, _PAGE_NBYTES, 0, handle, 0), "cuMemMap")
+                    mapped.add(at)
+                    check(cu.cuMemSetAccess(at, _PAGE_NBYTES, [access], 1), "cuMemSetAccess")
 
-    def mem_unmap(self, ptr: int, nbytes: int) -> None:
-        """Take the page away again, once nothing on the device can be using it.
+    def mem_unmap(self, mapped: set[int]) -> None:
+        """Take the pages away again, once nothing on the device can be using them.
 
         Work that a library put on a stream of its own, outside of the capture, may still run;
         cuMemUnmap does not wait for it.
         """
         self.wait_for_device()
         with self.relaxed():
-            check(cu.cuMemUnmap(ptr, nbytes), "cuMemUnmap")
+            for at in mapped:
+                check(cu.cuMemUnmap(at, _PAGE_NBYTES), "cuMemUnmap")
 
     def wait_for_device(self) -> None:
         """Wait for all work of the device; its errors are not this call's to report.

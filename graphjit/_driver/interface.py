@@ -43,6 +43,9 @@ CONDITIONAL_TYPES = ("if", "while", "switch")
 CUDA_WITH_SWITCH = 12080
 """Version from which ``"if"`` may have two bodies, and ``"switch"`` exists."""
 
+CUDA_WITH_FLOW_IN_CHILDREN = 13000
+"""Version from which conditional nodes in child graphs are known to work."""
+
 
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
@@ -134,6 +137,12 @@ class Driver(Protocol):
     def stream_is_capturing(self, stream: int) -> bool:
         """True while active *or invalidated* (cuStreamIsCapturing)."""
 
+    def stream_count_captured(self, stream: int) -> int:
+        """Return how many nodes the graph has that a stream captures; 0 if it is invalidated.
+
+        cuStreamGetCaptureInfo, cuGraphGetNodes.
+        """
+
     # -- events
     def event_create(self) -> int:
         """Create an event without a time (cuEventCreate)."""
@@ -177,6 +186,12 @@ class Driver(Protocol):
         """Add a conditional node without dependencies; return it and its empty body graphs.
 
         ``kind`` is one of CONDITIONAL_TYPES (cuGraphAddNode).
+        """
+
+    def graph_add_child_graph_node(self, graph: Any) -> tuple[Any, Any]:
+        """Add a child graph node without dependencies; return it and its empty graph.
+
+        cuGraphAddChildGraphNode, cuGraphChildGraphNodeGetGraph.
         """
 
     def graph_node_make_device_updatable(self, node: Any) -> int:

@@ -13,14 +13,10 @@ import random
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from graphjit._driver.interface import CUDA_WITH_SWITCH, Launch
+from graphjit._driver.interface import CUDA_WITH_FLOW_IN_CHILDREN, CUDA_WITH_SWITCH, Launch
 from graphjit._driver.simulated_errors import failure, failure_of_code
-from graphjit._driver.simulated_graph import (
-    SimulatedGraph,
-    SimulatedGraphExec,
-    SimulatedNode,
-    SimulatedParams,
-)
+from graphjit._driver.simulated_exec import SimulatedGraphExec
+from graphjit._driver.simulated_graph import SimulatedGraph, SimulatedNode, SimulatedParams
 from graphjit._driver.simulated_kernels import builtin_functions
 from graphjit._driver.simulated_runtime import SimulatedRuntime
 from graphjit._nodes import CapturedGraph, KernelNode
@@ -126,7 +122,7 @@ class SimulatedDriver(SimulatedRuntime):
     def graph_destroy(self, graph: Any) -> None:
         _check_graph(graph, "cuGraphDestroy")
         if graph.parent is not None:
-            raise failure("cuGraphDestroy", "INVALID_VALUE", "the body of a conditional node")
+            raise failure("cuGraphDestroy", "INVALID_VALUE", "a body, or the graph of a node")
         for part in graph.with_bodies():
             part.is_destroyed = True
         self.counts["live_graphs"] -= 1
@@ -187,6 +183,11 @@ class SimulatedDriver(SimulatedRuntime):
         node = owner.handles[handle] = graph.add_conditional(handle, kind, n_bodies)
         return node, node.bodies
 
+    def graph_add_child_graph_node(self, graph: Any) -> tuple[SimulatedNode, SimulatedGraph]:
+        _check_graph(graph, "cuGraphAddChildGraphNode")
+        node = graph.add_child_graph()
+        return node, node.bodies[0]
+
     def graph_node_make_device_updatable(self, node: Any) -> int:
         call = "cuGraphKernelNodeSetAttribute"
         if not self.device_patch:
@@ -202,7 +203,8 @@ class SimulatedDriver(SimulatedRuntime):
 
     def graph_instantiate(self, graph: Any) -> SimulatedGraphExec:
         _check_graph(graph, "cuGraphInstantiate")
-        graph_exec = SimulatedGraphExec(graph, self.memory, self._order)
+        flow = self.cuda_version >= CUDA_WITH_FLOW_IN_CHILDREN
+        graph_exec = SimulatedGraphExec(graph, self.memory, self._order, flow_in_children=flow)
         self.counts["instantiations"] += 1
         self.counts["live_graph_execs"] += 1
         return graph_exec

@@ -177,6 +177,11 @@ class SimulatedStreams:
     def stream_is_capturing(self, stream: int) -> bool:
         return stream in self._captures
 
+    def stream_count_captured(self, stream: int) -> int:
+        self._check_stream(stream, "cuStreamGetCaptureInfo")
+        capture = self._captures.get(stream)
+        return 0 if capture is None or capture.is_invalidated else len(capture.graph.nodes)
+
     def _active_capture(self, stream: int, call: str) -> CaptureState | None:
         """Return the capture that work on a stream becomes part of, or None."""
         self._check_stream(stream, call)

@@ -263,3 +263,19 @@ def test_reseeding_a_generator():
         assert same_bits(sequences[-1], [draw() for _ in range(3)])
     assert same_bits(sequences[0], sequences[2])
     assert not same_bits(sequences[0], sequences[1])
+
+
+def sorted_both(a, b):
+    return cp.take_along_axis(a, cp.argsort(a, -1), -1), cp.sort(b), a + b
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_sorting_arrays_that_share_memory(optimize):
+    """A sort asks the driver about its addresses, also for arrays given twice or overlapping."""
+    call = graphed(optimize=optimize)(sorted_both)
+    for _ in range(3):
+        x = (normal(9) * 100).astype("i4")
+        assert agrees(call, sorted_both, x, x)
+        assert agrees(call, sorted_both, x[:6], x[3:])
+        assert agrees(call, sorted_both, x[:6], x[6:].repeat(2))
+    assert call.cache_info()[:2] == (6, 3)

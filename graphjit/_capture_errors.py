@@ -1,0 +1,62 @@
+"""What the library or the driver said about a capture, in graphjit's words.
+
+Input: an exception, or a captured graph. Output: the exception to raise.
+Raises: ``UnsupportedNodeError`` for a graph that cannot be rebuilt.
+Source: CUDA_ERROR_STREAM_CAPTURE_*.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphjit._adapters.interface import Adapter
+from graphjit._nodes import CapturedGraph, UnsupportedNode
+from graphjit._source import traceback_line
+from graphjit.errors import (
+    CaptureError,
+    CaptureInvalidatedError,
+    DriverError,
+    GraphjitError,
+    UnsupportedNodeError,
+)
+
+_UNJOINED = 904  # CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+_CAPTURE_CODES = range(900, 910)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and its family
+
+
+def explain(error: Exception, function: str, adapter: Adapter, hints: dict[str, Any]) -> Exception:
+    """Turn what the library or the driver said about the capture into graphjit's words."""
+    where = traceback_line(error.__traceback__, adapter.library_modules)
+    if isinstance(error, DriverError) and error.code == _UNJOINED:
+        forks = "; ".join(hints.get("forks", ())) or "an unknown line"
+        return CaptureInvalidatedError(
+            f"{function} forks work to another stream and does not join it ({error}). "
+            f"Work on other streams: {forks}. Let the first stream wait for an event recorded "
+            f"on the other one before the function returns."
+        )
+    if isinstance(error, DriverError) and error.code in _CAPTURE_CODES:
+        return CaptureInvalidatedError(
+            f"the capture of {function} was invalidated ({error}), at {where}. A call "
+            f"that CUDA does not allow during capture was made: a synchronisation, a query, an "
+            f"allocation behind the array library's back, or work on the legacy default stream."
+        )
+    if isinstance(error, GraphjitError):
+        return error
+    reason = adapter.explain_failure(error)
+    if reason is None:
+        return error
+    return CaptureError(
+        f"{function} cannot be captured: {reason}, at {where}. Move that call out of "
+        f"the function, or use @graphed(on_unsupported='eager') to run it uncaptured."
+    )
+
+
+def refuse_unsupported(graph: CapturedGraph, function: str) -> None:
+    """Refuse a graph with a node that graphjit cannot rebuild."""
+    for index, node in enumerate(graph.nodes):
+        if isinstance(node, UnsupportedNode):
+            raise UnsupportedNodeError(
+                f"{function} cannot be captured: node {index} is a {node.type_name} and "
+                f"{node.reason}. Move the call that made it out of the function, or use "
+                f"@graphed(on_unsupported='eager')."
+            )
