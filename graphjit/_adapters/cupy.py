@@ -155,7 +155,7 @@ class CupyAdapter:
             stream,
             CapturedStreams(stream, hooks, driver) as streams,
             cupy.cuda.using_allocator(Allocator(self.current_device(), hooks, driver)),
-            cupy_guards.lifted(stream.ptr),
+            cupy_guards.lifted(),
             recorded(hooks),
         ):
             streams.begin(mode)

@@ -4,11 +4,11 @@ CuPy refuses cuBLAS, cuSOLVER, cuSPARSE and cuRAND while the current stream is c
 although CUDA allows most of it. Each of its four extension modules asks a C function,
 ``streamIsCapturing``, through a pointer that it imported once. The refusal of cuRAND stays:
 it keeps a part of its generators' state on the host, see ``cupy_random``. During a capture
-of graphjit's that pointer leads to a function that answers "no" for the capture stream in
-the capturing thread, and asks CuPy's own function in every other case; afterwards it is put
-back.
+of graphjit's that pointer leads to a function that answers "no" in the capturing thread,
+where every stream that captures is a branch of the capture, and asks CuPy's own function in
+every other; afterwards it is put back.
 
-Input: the capture stream. Output: a context in which the guards are lifted.
+Output: a context in which the guards are lifted.
 Raises: nothing; a module in which the pointer is not found exactly once keeps its guard, and
 ``missing()`` says so.
 Source: CuPy 14, cupy_backends/cuda/libs/{cublas,curand,cusolver,cusparse}.pyx.
@@ -61,7 +61,7 @@ def _replacement() -> tuple[Any, int]:
     ask_cupy = _Guard(_original())
 
     def is_capturing(stream: int, skip_dispatch: int) -> int:
-        if stream == getattr(_capturing, "stream", None):
+        if getattr(_capturing, "here", False):
             return 0
         return int(ask_cupy(stream, skip_dispatch))
 
@@ -122,15 +122,15 @@ def _is_loaded(name: str) -> bool:
 
 
 @contextmanager
-def lifted(stream: int) -> Iterator[None]:
-    """Lift the guards for one capture stream in this thread."""
+def lifted() -> Iterator[None]:
+    """Lift the guards in this thread."""
     slots = _slots()
     if not slots:
         yield
         return
     _, address = _replacement()
     original = _original()
-    _capturing.stream = stream
+    _capturing.here = True
     for slot in slots:
         ctypes.c_uint64.from_address(slot).value = address
     try:
@@ -138,4 +138,4 @@ def lifted(stream: int) -> Iterator[None]:
     finally:
         for slot in slots:
             ctypes.c_uint64.from_address(slot).value = original
-        _capturing.stream = None
+        _capturing.here = False
