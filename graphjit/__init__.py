@@ -70,12 +70,14 @@ from graphjit.errors import (
     DynamicScalarError,
     GraphjitError,
     GraphjitWarning,
+    HostCallbackError,
     HostReadError,
     PatchError,
     SignatureError,
     UnsupportedNodeError,
     VerificationError,
 )
+from graphjit.host import PinnedArray, host_callback, record_event, synchronize, wait_event
 
 __version__ = "0.1.0"
 __all__ = [
@@ -92,12 +94,18 @@ __all__ = [
     "GraphedFunction",
     "GraphjitError",
     "GraphjitWarning",
+    "HostCallbackError",
     "HostReadError",
     "PatchError",
+    "PinnedArray",
     "SignatureError",
     "UnsupportedNodeError",
     "VerificationError",
     "caches",
     "capture",
     "graphed",
+    "host_callback",
+    "record_event",
+    "synchronize",
+    "wait_event",
 ]

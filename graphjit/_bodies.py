@@ -15,7 +15,7 @@ import numpy as np
 import optree
 
 from graphjit._adapters import registry
-from graphjit._adapters.interface import Adapter
+from graphjit._adapters.interface import Adapter, ArraySpec
 from graphjit._capture import current_capture, is_capturing_here
 from graphjit._containers import flatten, steps_text, unflatten
 from graphjit.errors import CaptureError, ControlFlowError
@@ -99,13 +99,18 @@ def copied_leaf(adapter: Adapter, leaf: Any) -> Any:
 
 def _empty_like(adapter: Adapter, array: Any) -> Any:
     """Make an array of the shape and dtype, row by row, without contents."""
-    spec = adapter.spec(array)
+    return empty_like(adapter, adapter.spec(array))
+
+
+def empty_like(adapter: Adapter, spec: ArraySpec) -> Any:
+    """Make an array of a shape and dtype, row by row, without contents."""
     strides, step = [], np.dtype(spec.dtype).itemsize
     for n in reversed(spec.shape):
         strides.append(step)
         step *= max(n, 1)
     nbytes = step if 0 not in spec.shape else 0
-    plain = replace(spec, strides=tuple(reversed(strides)), low=0, high=nbytes)
+    kind = adapter.array_types[0] if spec.array_type is np.ndarray else spec.array_type
+    plain = replace(spec, array_type=kind, strides=tuple(reversed(strides)), low=0, high=nbytes)
     return adapter.make_array(plain, adapter.allocate(nbytes), 0)
 
 
@@ -114,13 +119,13 @@ def new_values(function: Callable[[], R]) -> R:
     return Values.copied(function(), "the result").value()  # type: ignore[no-any-return]
 
 
-def capture_of(*arrays: Any) -> Any:
-    """Return graphjit's capture in progress; None if there is none."""
+def capture_of(what: str, *arrays: Any) -> Any:
+    """Return graphjit's capture in progress, which ``what`` is to be part of; None without one."""
     if is_capturing_here():
         return current_capture()
     if registry.find(arrays).is_capturing():
         raise CaptureError(
-            "control flow cannot be part of a capture that graphjit has not begun: a conditional "
-            "node cannot be captured. Use @graphed, or graphjit.capture."
+            f"{what} cannot be part of a capture that graphjit has not begun. Use @graphed, or "
+            f"graphjit.capture."
         )
     return None

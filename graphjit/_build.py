@@ -108,7 +108,7 @@ def _finish(
         critical_path=critical_path(graph),
         capture_us=(captured_at - setup.started) * 1e6,
         instantiate_us=(time.perf_counter() - captured_at) * 1e6,
-        kept=adapter.libraries_in_use(options.library_code),
+        kept=[*adapter.libraries_in_use(options.library_code), *capture.kept],
         static_memory=_complete(executable, externals, adapter, memory_nbytes, options),
         can_be_native=_can_be_native(setup, options, outputs),
         segment=segment,
@@ -191,7 +191,7 @@ def _changes_arguments(setup: Setup, graph: CapturedGraph, plan: RelocationPlan)
 
 def _can_be_native(setup: Setup, options: EntryOptions, outputs: OutputPlan) -> bool:
     """Say whether the compiled hit has what the calls of an entry need."""
-    if setup.aliasing or setup.capture.draws:
+    if setup.aliasing or setup.capture.draws or setup.capture.kept:
         return False
     if options.is_block or (setup.capture.replay is not None and setup.capture.replay.is_split):
         return False

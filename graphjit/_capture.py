@@ -76,6 +76,12 @@ class Capture:
     stream: CapturedStream | None = None
     flow: Flow = field(default_factory=Flow)
     calls: Calls = field(default_factory=Calls)
+    kept: list[Any] = field(default_factory=list)
+    """What has to live as long as the graph."""
+    host_memory: list[Any] = field(default_factory=list)
+    """Page-locked memory that it uses."""
+    has_scalars: bool = False
+    """The function has dynamic scalars."""
 
     def allocate(self, nbytes: int) -> int:
         return self.regions.place(nbytes).ptr
@@ -188,6 +194,8 @@ class Captured:
             self.capture.driver.graph_destroy(self.graph_handle)
             self.graph_handle = None
         self.capture.flow.drop(self.capture.driver)
+        self.capture.kept.clear()  # the entry has what it needs
+        self.capture.host_memory.clear()
 
 
 def is_capturing_here() -> bool:

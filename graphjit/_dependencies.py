@@ -21,6 +21,7 @@ from graphjit._capture import Constant
 from graphjit._nodes import CapturedGraph, Edge, EmptyNode, KernelNode, MemAllocNode, MemFreeNode
 from graphjit._relocation import RelocationPlan, is_linear
 
+_JOINS = (EmptyNode, MemAllocNode, MemFreeNode)
 MAX_REDUCED_NODES = 4096
 """Up to this many nodes edges that others imply are left out: the check takes n * n bits."""
 
@@ -100,9 +101,8 @@ def _nodes_that_may_use_any(
         for index, word in plan.candidates
         if not any(begin <= word < end for begin, end in plain) and is_memory(word)
     }
-    joins = (EmptyNode, MemAllocNode, MemFreeNode)
     for index, node in enumerate(graph.nodes):
-        if not isinstance(node, joins) and not found[index].reads and not found[index].writes:
+        if not isinstance(node, _JOINS) and not found[index].reads and not found[index].writes:
             unknown.add(index)  # what does it work on?
     return unknown
 
@@ -115,7 +115,7 @@ def drop_false_dependencies(graph: CapturedGraph, accesses: list[Access]) -> Cap
         return graph  # what a body uses, its conditional node uses
     order = _Order()
     sources = [
-        order.place(index, access) if isinstance(graph.nodes[index], KernelNode) else set()
+        set() if isinstance(graph.nodes[index], _JOINS) else order.place(index, access)
         for index, access in enumerate(accesses)
     ]
     if len(graph.nodes) <= MAX_REDUCED_NODES:

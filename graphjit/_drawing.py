@@ -104,6 +104,9 @@ def _attributes(node: NodeInfo) -> dict[str, str]:
     if node.kind == "child_graph":
         label = f"{node.index}: call of {node.name}"
         return {"label": label, "shape": "component", "fillcolor": "#e3f1e4", "URL": link}
+    if node.kind in ("host", "event"):
+        label = f"{node.index}: {node.kind} {node.name}".rstrip()
+        return {"label": label, "shape": "cds", "fillcolor": "#f3e6f5", "URL": link}
     return {"label": _label(node), "tooltip": node.name, "URL": link}
 
 

@@ -20,6 +20,7 @@ from graphjit._executable import Executable
 from graphjit._externals import External
 from graphjit._graph_info import GraphSource
 from graphjit._hit import MISS, HitCounts, HitPlan
+from graphjit._host_calls import raise_failure
 from graphjit._nodes import CapturedGraph
 from graphjit._outputs import OutputPlan
 from graphjit._relocation import RelocationPlan
@@ -78,6 +79,11 @@ class CacheEntry:
         """Hits, patches, launches and last use."""
         return self.executable.counts
 
+    @property
+    def calls_host(self) -> bool:
+        """Say whether a launch calls functions of the host."""
+        return "host" in self.node_counts
+
     def match(self, call: Call) -> list[Any] | None:
         """Return the arrays of a call, arguments and implicit ones; None if it does not fit."""
         if self.draws and not self.draws.serve():
@@ -120,6 +126,8 @@ class CacheEntry:
 
         ``MISS`` if the entry has been evicted meanwhile.
         """
+        if self.calls_host:
+            raise_failure()
         if self.segments is not None:
             return self.segments.run(call, arrays)
         launched = self.launch_on(arrays, scalars=call.scalars)

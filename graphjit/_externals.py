@@ -15,6 +15,8 @@ from graphjit._nodes import CapturedGraph, KernelNode
 from graphjit._relocation import RelocationPlan
 from graphjit.errors import AnalysisError
 
+_PAGE_LOCKED = "page-locked memory of the host"
+
 
 @dataclass(frozen=True, slots=True)
 class External:
@@ -28,8 +30,8 @@ class External:
     """Name of the first kernel that is given its address."""
     owner: Any
     """Keeps the memory alive; None if the owner is not known."""
-    is_array: bool
-    """An array of the user's, and no memory of a library."""
+    kind: str
+    """``"array"`` of the user's, ``"library"`` or ``"page-locked"``."""
 
 
 def find_externals(
@@ -41,6 +43,13 @@ def find_externals(
         node = graph.nodes[index]
         assert isinstance(node, KernelNode)
         kernels.setdefault(word, node.name)
+    externals: dict[int, External] = {}
+    for memory in capture.host_memory:
+        words = [w for w in kernels if memory.ptr <= w < memory.ptr + memory.nbytes]
+        for name in [kernels.pop(word) for word in words][:1]:
+            externals[memory.ptr] = External(
+                memory.ptr, memory.nbytes, _PAGE_LOCKED, name, memory, kind="page-locked"
+            )
     constants = [(c.device_ptr, c.device_ptr + max(len(c.data), 1)) for c in capture.constants]
     ranges = {
         word: found
@@ -48,10 +57,7 @@ def find_externals(
         if not any(begin <= word < end for begin, end in constants)
         and (found := capture.driver.mem_get_address_range(word))
     }
-    if not ranges:
-        return []
-    owners = capture.adapter.memory_owners(ranges)
-    externals: dict[int, External] = {}
+    owners = capture.adapter.memory_owners(ranges) if ranges else {}
     for word, (base_ptr, nbytes) in ranges.items():
         owner, holder, is_array = owners.get(word, (None, "a library", False))
         if is_array and not allow_arrays:
@@ -61,6 +67,7 @@ def find_externals(
                 f"in its code holds: graphjit could not see it being replaced. Pass it as an "
                 f"argument, or read it by a plain attribute."
             )
-        external = External(base_ptr, nbytes, holder, kernels[word], owner, is_array)
+        kind = "array" if is_array else "library"
+        external = External(base_ptr, nbytes, holder, kernels[word], owner, kind)
         externals.setdefault(base_ptr if owner is None else word, external)
     return list(externals.values())

@@ -17,13 +17,22 @@ import optree
 from graphjit._adapters.interface import ArraySpec
 from graphjit._containers import steps_text
 from graphjit._externals import External
-from graphjit._nodes import CapturedGraph, ChildGraphNode, ConditionalNode, Dim3, KernelNode
+from graphjit._nodes import (
+    CapturedGraph,
+    ChildGraphNode,
+    ConditionalNode,
+    Dim3,
+    EventNode,
+    HostNode,
+    KernelNode,
+    Node,
+)
 from graphjit._outputs import FreshOutput, OutputPlan
 from graphjit._relocation import RelocationPlan
 from graphjit._scalars import AnyValue
 from graphjit._signature import Signature
 
-_NAMED = (KernelNode, ConditionalNode, ChildGraphNode)
+_NAMED = (KernelNode, ConditionalNode, ChildGraphNode, HostNode, EventNode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +108,10 @@ class NodeInfo:
     ----------
     index : int
     kind : str
-        ``"kernel"``, ``"conditional"``, ``"child_graph"`` or ``"empty"``.
+        ``"kernel"``, ``"conditional"``, ``"child_graph"``, ``"host"``, ``"event"`` or ``"empty"``.
     name : str
         Of the kernel's function, as it was compiled; ``"if"``, ``"while"`` or ``"switch"``;
-        of the function whose call is a child graph.
+        of the function whose call is a child graph; ``"record"`` or ``"wait"``.
     grid_dim, block_dim : tuple of int
         (x, y, z)
     shared_mem_bytes : int
@@ -234,6 +243,12 @@ def _places_of(
             return
 
 
+def _name(node: Node) -> str:
+    if isinstance(node, EventNode):
+        return "record" if node.is_record else "wait"
+    return node.type if isinstance(node, ConditionalNode) else getattr(node, "name", "")
+
+
 def _describe_node(
     graph: CapturedGraph, index: int, words: list[tuple[int, WordInfo]], sources: list[int]
 ) -> NodeInfo:
@@ -242,7 +257,7 @@ def _describe_node(
     described = NodeInfo(
         index=index,
         kind=node.kind if isinstance(node, _NAMED) else "empty",
-        name=node.name if isinstance(node, ChildGraphNode) else getattr(node, "type", ""),
+        name=_name(node),
         grid_dim=(0, 0, 0),
         block_dim=(0, 0, 0),
         shared_mem_bytes=0,

@@ -308,13 +308,20 @@ cdef class NativeEntry:
     cdef launch_in_turn(self, void* graph_exec, void* stream):
         """Launch behind the last launch of any graph that works in the same memory."""
         cdef uintptr_t event
+        cdef int status
         turns_lock.mutex.acquire()
         try:
             for event in self.turns:
-                self.check("cuStreamWaitEvent", self.lib.stream_wait_event(stream, <void*>event, 0))
-            self.check("cuGraphLaunch", self.lib.graph_launch(graph_exec, stream))
+                with nogil:
+                    status = self.lib.stream_wait_event(stream, <void*>event, 0)
+                self.check("cuStreamWaitEvent", status)
+            with nogil:
+                status = self.lib.graph_launch(graph_exec, stream)
+            self.check("cuGraphLaunch", status)
             for event in self.turns:
-                self.check("cuEventRecord", self.lib.event_record(<void*>event, stream))
+                with nogil:
+                    status = self.lib.event_record(<void*>event, stream)
+                self.check("cuEventRecord", status)
         finally:
             turns_lock.mutex.release()
 

@@ -182,6 +182,8 @@ class _Walker:
             self._walk_inside(index, path, value)
 
     def _walk_inside(self, index: int, path: str, value: Any) -> None:
+        if id(value) in self.ran.host_functions:
+            return  # a launch calls it, and it sees what there is then
         if isinstance(value, types.FunctionType):
             self.walk_function(index, path, value)
         elif isinstance(value, types.MethodType):

@@ -24,7 +24,15 @@ from graphjit._driver.interface import (
     KernelLaunch,
 )
 from graphjit._executable import DevicePatch, Executable, HostPatch
-from graphjit._nodes import Body, CapturedGraph, ChildGraphNode, ConditionalNode, KernelNode
+from graphjit._nodes import (
+    Body,
+    CapturedGraph,
+    ChildGraphNode,
+    ConditionalNode,
+    EventNode,
+    HostNode,
+    KernelNode,
+)
 from graphjit._relocation import RelocationPlan
 from graphjit.errors import PatchError
 
@@ -120,6 +128,11 @@ class _GraphBuilder:
             elif isinstance(node, ChildGraphNode):
                 added, child = driver.graph_add_child_graph_node(handle)
                 self._graphs[self._scope_of[Body(index, 0)]] = child
+                nodes.append(added)
+            elif isinstance(node, HostNode):
+                nodes.append(driver.graph_add_host_node(handle, node.number))
+            elif isinstance(node, EventNode):
+                added = driver.graph_add_event_node(handle, node.event, is_record=node.is_record)
                 nodes.append(added)
             else:  # allocation and free nodes become joins of their dependencies
                 nodes.append(driver.graph_add_empty_node(handle))

@@ -36,7 +36,7 @@ class KernelNode:
 
 @dataclass(frozen=True, slots=True)
 class MemcpyNode:
-    """CU_GRAPH_NODE_TYPE_MEMCPY between device addresses, as a box of bytes."""
+    """CU_GRAPH_NODE_TYPE_MEMCPY as a box of bytes, on the device or in page-locked host memory."""
 
     kind: ClassVar[str] = "memcpy"
     handle: Any
@@ -117,6 +117,26 @@ class ChildGraphNode:
 
 
 @dataclass(frozen=True, slots=True)
+class HostNode:
+    """CU_GRAPH_NODE_TYPE_HOST: a call of graphjit's own, see ``_host_calls.py``."""
+
+    kind: ClassVar[str] = "host"
+    handle: Any
+    number: int
+    """Of the function, as ``Driver.host_function_create`` gave it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventNode:
+    """CU_GRAPH_NODE_TYPE_EVENT_RECORD or _WAIT_EVENT, of an event that outlives the graph."""
+
+    kind: ClassVar[str] = "event"
+    handle: Any
+    is_record: bool
+    event: int
+
+
+@dataclass(frozen=True, slots=True)
 class UnsupportedNode:
     """A node that graphjit cannot rebuild; ``reason`` says why."""
 
@@ -135,6 +155,8 @@ Node = (
     | EmptyNode
     | ConditionalNode
     | ChildGraphNode
+    | HostNode
+    | EventNode
     | UnsupportedNode
 )
 

@@ -43,6 +43,14 @@ class RanCode:
     codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
     library_modules: set[str] = field(default_factory=set)
     """Modules of the array library whose code ran."""
+    host_functions: dict[int, Any] = field(default_factory=dict)
+    """id -> functions that are called by the graph itself: what they reach is theirs."""
+
+    def add(self, other: RanCode) -> None:
+        """Add what ran another time."""
+        self.codes.update(other.codes)
+        self.library_modules |= other.library_modules
+        self.host_functions.update(other.host_functions)
 
     def names(self) -> frozenset[str]:
         """Return every name by which the code may reach an attribute."""
@@ -94,6 +102,8 @@ def watch_code(
     skipped = library_modules | STDLIB_MODULES | OWN_MODULES
 
     def starts(code: types.CodeType, namespace: dict[str, Any]) -> None:
+        if getattr(_watching, "is_paused", False):
+            return
         module = namespace.get("__name__")
         if top_module(module) in library_modules:
             ran.library_modules.add(str(module))
@@ -105,6 +115,8 @@ def watch_code(
     # Graphed functions inside run as plain ones: what they reach counts, too.
     depth = getattr(_watching, "depth", 0)
     _watching.depth = depth + 1
+    around = getattr(_watching, "around", ())
+    _watching.around = (*around, ran)
     pause_hits(1)
     # A collection would run finalisers and callbacks of others, whose code is not the function's.
     was_enabled = gc.isenabled()
@@ -115,5 +127,19 @@ def watch_code(
     finally:
         pause_hits(-1)
         _watching.depth = depth
+        _watching.around = around
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def as_host_function(function: Any) -> Iterator[None]:
+    """Call a function that launches call, too, or record the call."""
+    for ran in getattr(_watching, "around", ()):
+        ran.host_functions[id(function)] = function
+    was_paused = getattr(_watching, "is_paused", False)
+    _watching.is_paused = True
+    try:
+        yield
+    finally:
+        _watching.is_paused = was_paused

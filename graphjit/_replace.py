@@ -17,6 +17,7 @@ from graphjit._driver.interface import (
     FILLS_LAYOUT,
     MAX_FILLS,
     Driver,
+    KernelLaunch,
 )
 from graphjit._nodes import (
     CapturedGraph,
@@ -71,6 +72,18 @@ def _n_blocks(nbytes: int) -> int:
 
 def _pack_words(values: tuple[int, ...]) -> bytes:
     return struct.pack(f"<{len(values)}Q", *values)
+
+
+def copy_launch(
+    driver: Driver, dst_ptr: int, src_ptr: int, nbytes: int
+) -> tuple[KernelLaunch, bytes]:
+    """Return the launch of a kernel that copies bytes, with its parameters."""
+    params = _pack_words((dst_ptr, src_ptr, nbytes, 1, 1, 0, 0, 0, 0))
+    kernel = _builtin(driver, "copy", params, COPY_LAYOUT, _n_blocks(nbytes))
+    launch = KernelLaunch(
+        kernel.function, kernel.grid_dim, kernel.block_dim, 0, kernel.param_layout
+    )
+    return launch, params
 
 
 def _builtin(

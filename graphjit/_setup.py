@@ -44,6 +44,7 @@ class Setup:
     def __init__(self, call: Call, implicit: list[Any], capture: Capture) -> None:
         adapter = call.adapter
         self.capture = capture
+        capture.has_scalars = bool(call.scalar_index)
         self.started = time.perf_counter()
         self.call = call
         self.implicit = implicit

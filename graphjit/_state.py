@@ -179,8 +179,7 @@ class State:
     def _capture(self, call: Call, ran: RanCode) -> CacheEntry:
         adapter = call.adapter
         if self.options.on_unsupported == "split":  # other reads may lead to other code
-            self._split_code.codes.update(ran.codes)
-            self._split_code.library_modules |= ran.library_modules
+            self._split_code.add(ran)
             ran = self._split_code
         signature = self.reader.describe(call, [adapter.spec(a) for a in call.arrays])
         while True:
@@ -217,5 +216,4 @@ def _call_watched(
         try:
             return fn(*args, **kwargs)
         finally:
-            ran.codes.update(again.codes)
-            ran.library_modules |= again.library_modules
+            ran.add(again)

@@ -54,7 +54,7 @@ class LibraryMemory:
 def take_turns(executable: Executable, externals: Iterable[External]) -> None:
     """Let the launches of a graph wait for others that work in the same memory of a library."""
     driver = executable.driver
-    for ptr in sorted({e.device_ptr for e in externals if not e.is_array}):
+    for ptr in sorted({e.device_ptr for e in externals if e.kind == "library"}):
         with _lock:
             memory = _memories.get((id(driver), ptr))
             if memory is None:

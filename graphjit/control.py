@@ -71,7 +71,7 @@ def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *oper
     if isinstance(pred, (bool, np.bool_)):
         return new_values(functions[0] if pred else functions[1])
     _check_decider(pred, "b", "cond", "pred", "a boolean; compare, as in `x != 0`")
-    capture = capture_of(pred)
+    capture = capture_of("control flow", pred)
     if capture is not None:
         return captured_branch(capture, pred, functions, is_truth=True)  # type: ignore[no-any-return]
     return new_values(functions[0] if bool(pred) else functions[1])
@@ -109,7 +109,7 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any) -> 
         raise ControlFlowError("switch needs at least one branch")
     if registry.is_array(index):
         _check_decider(index, "iu", "switch", "index", "an integer")
-        capture = capture_of(index)
+        capture = capture_of("control flow", index)
         if capture is not None:
             return captured_branch(capture, index, functions, is_truth=False)  # type: ignore[no-any-return]
         index = int(index)
@@ -171,7 +171,7 @@ def while_loop(cond_fn: Callable[[R], Any], body_fn: Callable[[R], R], init: R) 
         return pred
 
     carry = Values.copied(init, "init")
-    capture = capture_of(*carry.arrays)
+    capture = capture_of("control flow", *carry.arrays)
     if capture is not None:
         captured_loop(capture, carry, pred_of, body_fn)
     else:

@@ -92,6 +92,12 @@ class ControlFlowError(GraphjitError, TypeError):
     __module__ = "graphjit"
 
 
+class HostCallbackError(GraphjitError):
+    """A function that a graph called by ``graphjit.host_callback`` raised an exception."""
+
+    __module__ = "graphjit"
+
+
 class PatchError(GraphjitError):
     """A captured graph could not be pointed at the arrays of a call."""
 

@@ -16,7 +16,8 @@ from graphjit._adapters import simulated_array as simulated
 from graphjit._adapters.simulated_array import Array
 from graphjit._containers import flatten, unflatten
 from graphjit._driver.conformance import CHECKS
-from graphjit._driver.conformance_bench import Bench, LaunchingDriver
+from graphjit._driver.conformance_bench import Bench
+from graphjit._driver.interface import Driver
 from graphjit._driver.simulated import SimulatedDriver
 from graphjit.errors import DriverError
 
@@ -35,7 +36,7 @@ DRIVER_CHECKS: tuple[str, ...] = tuple(CHECKS)
 
 
 def check_driver(
-    driver: LaunchingDriver,
+    driver: Driver,
     *,
     only: Iterable[str] | None = None,
     wait: Callable[[int, int], None] | None = None,

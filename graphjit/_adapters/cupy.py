@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import cupy
+import numpy as np
 from cupy.cuda import runtime
 
 from graphjit._adapters import cupy_guards
@@ -236,6 +237,13 @@ class CupyAdapter:
         if left.shape != right.shape or left.dtype != right.dtype:
             return False
         return bool(left.get().tobytes() == right.get().tobytes())
+
+    def get(self, array: Any) -> np.ndarray[Any, Any]:
+        contents: np.ndarray[Any, Any] = array.get()
+        return contents
+
+    def event_handle(self, event: Any) -> int | None:
+        return int(event.ptr) if isinstance(event, cupy.cuda.Event) else None
 
     def copy(self, array: Any) -> Any:
         return array.copy(order="K")

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from graphjit._driver.interface import Driver
 from graphjit._nodes import KernelNode
 
@@ -185,6 +187,12 @@ class Adapter(Protocol):
 
     def equal_bits(self, left: Any, right: Any) -> bool:
         """Compare two arrays bit for bit (NaN equals the same NaN)."""
+
+    def get(self, array: Any) -> np.ndarray[Any, Any]:
+        """Wait for the current stream and return the contents as a NumPy array."""
+
+    def event_handle(self, event: Any) -> int | None:
+        """Return the CUevent of an event of the library's; None for anything else."""
 
     def copy(self, array: Any) -> Any:
         """Return a copy, for ``verify``."""

@@ -69,6 +69,15 @@ def find(leaves: Iterable[Any]) -> Adapter:
     return loaded[0]
 
 
+def find_event(event: Any) -> tuple[Adapter, int]:
+    """Return the adapter of an event, and its handle."""
+    for adapter in _loaded():
+        handle = adapter.event_handle(event)
+        if handle is not None:
+            return adapter, handle
+    raise SignatureError(f"{event!r} is no event of an array library in use")
+
+
 def is_array(obj: Any) -> bool:
     """Say whether an object is an array of any library in use."""
     return any(adapter.is_array(obj) for adapter in _loaded())

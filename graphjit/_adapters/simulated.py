@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from graphjit._adapters import simulated_device as device
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
 from graphjit._adapters.live_objects import live_objects
@@ -126,6 +128,13 @@ class SimulatedAdapter:
         if left.shape != right.shape or left.dtype != right.dtype:
             return False
         return bool(left.get().tobytes() == right.get().tobytes())
+
+    def get(self, array: Any) -> np.ndarray[Any, Any]:
+        contents: np.ndarray[Any, Any] = array.get()
+        return contents
+
+    def event_handle(self, event: Any) -> int | None:
+        return event.handle if isinstance(event, device.Event) else None
 
     def copy(self, array: Any) -> Any:
         return array.copy(order="K")

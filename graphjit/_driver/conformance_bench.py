@@ -1,7 +1,6 @@
 """What the checks of a driver work with: a stream, and graphs and memory that go away again.
 
-Input: a driver that can also launch a kernel (cuLaunchKernel), which graphjit's own calls do
-not need. Only the kernels that graphjit brings along are used.
+Input: a driver. Only the kernels that graphjit brings along are used.
 Output: ``Bench``, which a check is given.
 Raises: ``AssertionError`` when a driver allows what it should refuse.
 """
@@ -13,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from graphjit._driver.interface import COPY_LAYOUT, FILL_LAYOUT, Driver, KernelLaunch
 from graphjit._nodes import CapturedGraph, KernelNode
@@ -22,18 +21,11 @@ from graphjit.errors import DriverError
 Check = Callable[["Bench"], None]
 
 
-class LaunchingDriver(Driver, Protocol):
-    """A driver that launches kernels, too."""
-
-    def launch_kernel(self, launch: KernelLaunch, params: bytes, stream: int) -> None:
-        """Launch a kernel on a stream, capturing or not (cuLaunchKernel)."""
-
-
 @dataclass(slots=True)
 class Bench:
     """A driver, a stream, and what a check made on them."""
 
-    driver: LaunchingDriver
+    driver: Driver
     wait: Callable[[int, int], None] | None = None
     """Lets a stream wait for the work of another (cuEventRecord, cuStreamWaitEvent)."""
     prepare_thread: Callable[[], None] | None = None

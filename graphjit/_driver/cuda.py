@@ -15,7 +15,8 @@ from cuda.bindings import driver as cu
 from graphjit._driver import cuda_kernels
 from graphjit._driver.cuda_check import check, driver_error, entry_point
 from graphjit._driver.cuda_graph_reader import read_graph
-from graphjit._driver.cuda_memory import CAPTURE_MODE, CudaMemory
+from graphjit._driver.cuda_host import CudaHost
+from graphjit._driver.cuda_memory import CAPTURE_MODE
 from graphjit._driver.cuda_nodes import KernelNodeParams, NodeCalls
 from graphjit._driver.interface import CONDITIONAL_TYPES, PATCH_SLOT_CLASSES, KernelLaunch, Launch
 from graphjit._nodes import CapturedGraph, KernelNode
@@ -34,7 +35,7 @@ _add_node = getattr(cu, "cuGraphAddNode_v2", cu.cuGraphAddNode)  # one form from
 _NEED_DEVICE_RUNTIME = (*(f"patch_{n}" for n in PATCH_SLOT_CLASSES), "set_condition")
 
 
-class CudaDriver(CudaMemory):
+class CudaDriver(CudaHost):
     """cuda.bindings behind the ``Driver`` interface, for one device's primary context."""
 
     name = "cuda"
@@ -87,31 +88,13 @@ class CudaDriver(CudaMemory):
                 self.graph_destroy(graph)
 
     def stream_is_capturing(self, stream: int) -> bool:
-        status = check(cu.cuStreamIsCapturing(stream), "cuStreamIsCapturing")
-        return bool(status != cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+        return self._is_capturing(stream)
 
     def stream_count_captured(self, stream: int) -> int:
         status, _, graph, *_ = check(cu.cuStreamGetCaptureInfo(stream), "cuStreamGetCaptureInfo")
         if status != cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
             return 0
         return int(check(cu.cuGraphGetNodes(graph, 0), "cuGraphGetNodes")[-1])
-
-    # -- events
-
-    def event_create(self) -> int:
-        flags = cu.CUevent_flags.CU_EVENT_DISABLE_TIMING
-        with self.relaxed():
-            return int(check(cu.cuEventCreate(flags), "cuEventCreate"))
-
-    def event_destroy(self, event: int) -> None:
-        with self.relaxed():
-            check(cu.cuEventDestroy(event), "cuEventDestroy")
-
-    def event_record(self, event: int, stream: int) -> None:
-        check(cu.cuEventRecord(event, stream), "cuEventRecord")
-
-    def stream_wait_event(self, stream: int, event: int) -> None:
-        check(cu.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent")
 
     # -- graphs
 

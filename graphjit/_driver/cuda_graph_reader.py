@@ -15,11 +15,14 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from graphjit._driver.cuda_check import check
+from graphjit._driver.cuda_host import number_of
 from graphjit._driver.cuda_nodes import NodeCalls
 from graphjit._nodes import (
     CapturedGraph,
     Edge,
     EmptyNode,
+    EventNode,
+    HostNode,
     MemAllocNode,
     MemcpyNode,
     MemFreeNode,
@@ -116,6 +119,18 @@ def _other_node(handle: int, node_type: Any) -> Node:
         return MemFreeNode(handle, int(ptr))
     if node_type == _Type.CU_GRAPH_NODE_TYPE_EMPTY:
         return EmptyNode(handle)
+    if node_type == _Type.CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        event = check(cu.cuGraphEventRecordNodeGetEvent(handle), "cuGraphEventRecordNodeGetEvent")
+        return EventNode(handle, True, int(event))
+    if node_type == _Type.CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        event = check(cu.cuGraphEventWaitNodeGetEvent(handle), "cuGraphEventWaitNodeGetEvent")
+        return EventNode(handle, False, int(event))
+    if node_type == _Type.CU_GRAPH_NODE_TYPE_HOST:
+        number = number_of(handle)
+        if number is not None:
+            return HostNode(handle, number)
+        reason = "what it calls is not known; use graphjit.host_callback"
+        return UnsupportedNode(handle, node_type.name, reason)
     return UnsupportedNode(handle, node_type.name, "graphjit cannot rebuild this kind of node")
 
 
@@ -133,14 +148,23 @@ def _describe_function(function: int, is_kernel: bool) -> tuple[str, ParamLayout
 
 def _memcpy(handle: int) -> Node:
     p = check(cu.cuGraphMemcpyNodeGetParams(handle), "cuGraphMemcpyNodeGetParams")
-    for side, kind in (("source", p.srcMemoryType), ("destination", p.dstMemoryType)):
-        if kind not in (_DEVICE, _UNIFIED):
-            what = "host memory" if kind == _HOST else "a CUDA array"
-            return UnsupportedNode(handle, "CU_GRAPH_NODE_TYPE_MEMCPY", f"its {side} is {what}")
+    for side, kind, ptr in (
+        ("source", p.srcMemoryType, p.srcHost),
+        ("destination", p.dstMemoryType, p.dstHost),
+    ):
+        if kind == _HOST and not _is_page_locked(int(ptr)):
+            what = "host memory that is not page-locked"
+        elif kind in (_DEVICE, _UNIFIED, _HOST):
+            continue
+        else:
+            what = "a CUDA array"
+        return UnsupportedNode(handle, "CU_GRAPH_NODE_TYPE_MEMCPY", f"its {side} is {what}")
     src_slice = int(p.srcPitch) * int(p.srcHeight)
     dst_slice = int(p.dstPitch) * int(p.dstHeight)
-    src_ptr = int(p.srcDevice) + int(p.srcXInBytes) + int(p.srcY) * int(p.srcPitch)
-    dst_ptr = int(p.dstDevice) + int(p.dstXInBytes) + int(p.dstY) * int(p.dstPitch)
+    src_ptr = int(p.srcHost if p.srcMemoryType == _HOST else p.srcDevice)
+    dst_ptr = int(p.dstHost if p.dstMemoryType == _HOST else p.dstDevice)
+    src_ptr += int(p.srcXInBytes) + int(p.srcY) * int(p.srcPitch)
+    dst_ptr += int(p.dstXInBytes) + int(p.dstY) * int(p.dstPitch)
     return MemcpyNode(
         handle=handle,
         src_ptr=src_ptr + int(p.srcZ) * src_slice,
@@ -153,3 +177,10 @@ def _memcpy(handle: int) -> Node:
         dst_slice_pitch=dst_slice,
         src_slice_pitch=src_slice,
     )
+
+
+def _is_page_locked(ptr: int) -> bool:
+    """Say whether kernels reach host memory at this address, too."""
+    attribute = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+    error, device_ptr = cu.cuPointerGetAttribute(attribute, ptr)
+    return bool(error == cu.CUresult.CUDA_SUCCESS and int(device_ptr) == ptr)

@@ -8,9 +8,13 @@ Raises: ``DriverError`` with the CUDA function, the name of the error and its co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from graphjit._nodes import CapturedGraph, Dim3, KernelNode, ParamLayout
 
@@ -104,6 +108,15 @@ class Driver(Protocol):
     def memcpy_dtoh(self, src_ptr: int, nbytes: int) -> bytes:
         """Copy from the device and wait."""
 
+    def host_alloc(self, nbytes: int) -> int:
+        """Allocate page-locked memory, at an address that kernels use, too (cuMemHostAlloc)."""
+
+    def host_free(self, ptr: int) -> None:
+        """Free what ``host_alloc`` gave, once work that may use it is done (cuMemFreeHost)."""
+
+    def host_view(self, ptr: int, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Return page-locked memory as bytes; valid until it is freed."""
+
     def wait_for_device(self) -> None:
         """Wait for all work; legal while any stream is capturing."""
 
@@ -156,6 +169,32 @@ class Driver(Protocol):
     def stream_wait_event(self, stream: int, event: int) -> None:
         """Let what the stream is given next wait for what was noted (cuStreamWaitEvent)."""
 
+    def event_record_external(self, event: int, stream: int) -> None:
+        """Record an event, by a node of its own if the stream captures.
+
+        cuEventRecordWithFlags with CU_EVENT_RECORD_EXTERNAL.
+        """
+
+    def stream_wait_event_external(self, stream: int, event: int) -> None:
+        """Wait for an event, by a node of its own if the stream captures.
+
+        cuStreamWaitEvent with CU_EVENT_WAIT_EXTERNAL.
+        """
+
+    # -- host functions
+    def host_function_create(self, function: Callable[[], None]) -> int:
+        """Make a function callable by graphs; it is kept until ``host_function_destroy``."""
+
+    def host_function_destroy(self, number: int) -> None:
+        """Forget a function, once launches that call it are done."""
+
+    def launch_host_function(self, number: int, stream: int) -> None:
+        """Call a function in stream order, or add a node that does (cuLaunchHostFunc)."""
+
+    # -- work on streams
+    def launch_kernel(self, launch: KernelLaunch, params: bytes, stream: int) -> None:
+        """Launch a kernel on a stream, capturing or not (cuLaunchKernel)."""
+
     # -- graphs
     def graph_read(self, graph: Any) -> CapturedGraph:
         """Copy nodes, parameters and edges out of a graph; child graphs are inlined."""
@@ -171,6 +210,15 @@ class Driver(Protocol):
         """Add a kernel node without dependencies, with the attributes of a captured node."""
 
     def graph_add_empty_node(self, graph: Any) -> Any: ...
+    def graph_add_host_node(self, graph: Any, number: int) -> Any:
+        """Add a node that calls a function (cuGraphAddHostNode)."""
+
+    def graph_add_event_node(self, graph: Any, event: int, *, is_record: bool) -> Any:
+        """Add a node that records an event, or waits for one.
+
+        cuGraphAddEventRecordNode, cuGraphAddEventWaitNode.
+        """
+
     def graph_add_dependencies(self, graph: Any, edges: list[tuple[Any, Any, Any]]) -> None:
         """Add edges (from node, to node, edge data or None) (cuGraphAddDependencies)."""
 

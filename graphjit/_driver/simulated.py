@@ -17,8 +17,8 @@ from graphjit._driver.interface import CUDA_WITH_FLOW_IN_CHILDREN, CUDA_WITH_SWI
 from graphjit._driver.simulated_errors import failure, failure_of_code
 from graphjit._driver.simulated_exec import SimulatedGraphExec
 from graphjit._driver.simulated_graph import SimulatedGraph, SimulatedNode, SimulatedParams
+from graphjit._driver.simulated_host import SimulatedHost
 from graphjit._driver.simulated_kernels import builtin_functions
-from graphjit._driver.simulated_runtime import SimulatedRuntime
 from graphjit._nodes import CapturedGraph, KernelNode
 from graphjit.errors import DriverError
 
@@ -26,7 +26,7 @@ _FIRST_DEVICE_NODE = 0x5A00_0000_0000
 _FIRST_CONDITION = 0x5C00_0000_0000
 
 
-class SimulatedDriver(SimulatedRuntime):
+class SimulatedDriver(SimulatedHost):
     """One simulated device.
 
     Parameters
@@ -204,7 +204,13 @@ class SimulatedDriver(SimulatedRuntime):
     def graph_instantiate(self, graph: Any) -> SimulatedGraphExec:
         _check_graph(graph, "cuGraphInstantiate")
         flow = self.cuda_version >= CUDA_WITH_FLOW_IN_CHILDREN
-        graph_exec = SimulatedGraphExec(graph, self.memory, self._order, flow_in_children=flow)
+        graph_exec = SimulatedGraphExec(
+            graph,
+            self.memory,
+            self._order,
+            flow_in_children=flow,
+            on_host=self.execute_on_host,
+        )
         self.counts["instantiations"] += 1
         self.counts["live_graph_execs"] += 1
         return graph_exec

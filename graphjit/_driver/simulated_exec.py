@@ -9,13 +9,15 @@ Source: cuGraphInstantiate, cuGraphLaunch, cuGraphExecKernelNodeSetParams.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from graphjit._driver.interface import CONDITIONAL_TYPES
 from graphjit._driver.simulated_errors import failure
 from graphjit._driver.simulated_graph import SimulatedGraph, SimulatedNode, SimulatedParams
 from graphjit._driver.simulated_kernels import Run, copy_box, fill_rows
 from graphjit._driver.simulated_memory import SimulatedMemory
+
+_ON_HOST = ("host", "event_record", "event_wait")
 
 
 class SimulatedGraphExec:
@@ -29,6 +31,8 @@ class SimulatedGraphExec:
         Chooses among the nodes that may run next.
     flow_in_children : bool
         Whether child graphs may have conditional nodes.
+    on_host : callable
+        Executes a node that calls a host function, or that records an event or waits for one.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class SimulatedGraphExec:
         order: random.Random,
         *,
         flow_in_children: bool,
+        on_host: Callable[[SimulatedNode], None],
     ) -> None:
         graphs = list(graph.with_bodies())
         nodes = [node for part in graphs for node in part.nodes]
@@ -54,6 +59,7 @@ class SimulatedGraphExec:
         self.is_destroyed = False
         self._memory = memory
         self._order = order
+        self._on_host = on_host
         self._links = {part: _Links(part) for part in graphs}
         if any(sum(1 for _ in self._in_order(p)) < len(p.nodes) for p in graphs):
             raise failure("cuGraphInstantiate", "INVALID_VALUE", "the edges form a cycle")
@@ -119,6 +125,8 @@ class SimulatedGraphExec:
         elif node.kind == "mem_free":
             self._memory.free(node.fields["device_ptr"])
             mapped.discard(node.fields["device_ptr"])
+        elif node.kind in _ON_HOST:
+            self._on_host(node)
         elif node.kind == "child_graph":
             self._run(node.bodies[0], run, mapped)
         elif node.kind == "conditional":
@@ -152,13 +160,19 @@ def _refuse_in_bodies(graph: SimulatedGraph, *, flow_in_children: bool) -> None:
     if unused := [handle for handle, node in graph.handles.items() if node is None]:
         detail = f"no node has the conditional handle 0x{unused[0]:x}"
         raise failure("cuGraphInstantiate", "INVALID_VALUE", detail)
-    if graph.parent is not None:
-        allowed = {"kernel", "memcpy", "memset", "empty", "child_graph"}
-        if flow_in_children or not graph.is_child:
-            allowed.add("conditional")
-        if other := [node.kind for node in graph.nodes if node.kind not in allowed]:
-            detail = f"a {other[0]} node in a {'child graph' if graph.is_child else 'body'}"
-            raise failure("cuGraphInstantiate", "NOT_SUPPORTED", detail)
+    if graph.parent is None:
+        return
+    around: SimulatedGraph | None = graph
+    while around is not None and around.is_child:
+        around = around.parent
+    allowed = {"kernel", "memcpy", "memset", "empty", "child_graph"}
+    if flow_in_children or not graph.is_child:
+        allowed.add("conditional")
+    if around is not None and around.parent is None:
+        allowed.update(_ON_HOST)  # in a child graph, and in no body
+    if other := [node.kind for node in graph.nodes if node.kind not in allowed]:
+        detail = f"a {other[0]} node in a {'child graph' if graph.is_child else 'body'}"
+        raise failure("cuGraphInstantiate", "INVALID_VALUE", detail)
 
 
 def _refuse_unmapped(graph: SimulatedGraph, memory: SimulatedMemory) -> None:

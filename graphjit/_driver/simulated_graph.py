@@ -16,6 +16,8 @@ from graphjit._nodes import (
     CapturedGraph,
     Edge,
     EmptyNode,
+    EventNode,
+    HostNode,
     KernelNode,
     MemAllocNode,
     MemcpyNode,
@@ -141,4 +143,8 @@ def _read_node(node: SimulatedNode) -> Node:
         return MemAllocNode(node, f["device_ptr"], f["nbytes"])
     if node.kind == "mem_free":
         return MemFreeNode(node, f["device_ptr"])
+    if node.kind == "host":
+        return HostNode(node, f["number"])
+    if node.kind in ("event_record", "event_wait"):
+        return EventNode(node, node.kind == "event_record", f["event"])
     return EmptyNode(node)

@@ -35,7 +35,7 @@ class CupyGraph:
             fn(*self.inputs)
             device.synchronize()
             # Without this CuPy refuses cuBLAS during capture, and the peer would not exist.
-            with cupy_guards.lifted(self.stream.ptr):
+            with cupy_guards.lifted():
                 self.stream.begin_capture()
                 try:
                     self.output = fn(*self.inputs)

@@ -1,0 +1,110 @@
+"""What a graph and the host do together: page-locked memory, host functions, events.
+
+Input / Output: as ``_driver/interface.py``.
+Raises: ``DriverError``.
+Source: cuMemHostAlloc, cuLaunchHostFunc, cuGraphAddHostNode, cuEventRecordWithFlags.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from cuda.bindings import driver as cu
+
+from graphjit._driver.cuda_check import check
+from graphjit._driver.cuda_memory import CudaMemory
+
+_PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE
+_EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL
+_functions: dict[int, Callable[[], None]] = {}
+_numbers = itertools.count(1)
+
+
+def _call(number: int) -> None:
+    """Call a function; a thread of the driver's does this, and holds the GIL meanwhile."""
+    _functions[number]()
+
+
+_callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_call)
+_CALL = ctypes.cast(_callback, ctypes.c_void_p).value or 0
+
+
+def number_of(handle: int) -> int | None:
+    """Return the number of the function that a host node calls; None if it is none of these."""
+    params = check(cu.cuGraphHostNodeGetParams(handle), "cuGraphHostNodeGetParams")
+    return int(params.userData) if int(params.fn) == _CALL else None
+
+
+class CudaHost(CudaMemory):
+    """Page-locked memory, host functions and events of one device."""
+
+    # -- page-locked memory
+
+    def host_alloc(self, nbytes: int) -> int:
+        with self.relaxed():
+            return int(check(cu.cuMemHostAlloc(max(nbytes, 1), _PORTABLE), "cuMemHostAlloc"))
+
+    def host_free(self, ptr: int) -> None:
+        self.wait_for_device()
+        with self.relaxed():
+            check(cu.cuMemFreeHost(ptr), "cuMemFreeHost")
+
+    def host_view(self, ptr: int, nbytes: int) -> npt.NDArray[np.uint8]:
+        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(ptr))
+
+    # -- host functions
+
+    def host_function_create(self, function: Callable[[], None]) -> int:
+        number = next(_numbers)
+        _functions[number] = function
+        return number
+
+    def host_function_destroy(self, number: int) -> None:
+        self.wait_for_device()
+        _functions.pop(number, None)
+
+    def launch_host_function(self, number: int, stream: int) -> None:
+        check(cu.cuLaunchHostFunc(stream, _CALL, number), "cuLaunchHostFunc")
+
+    def graph_add_host_node(self, graph: int, number: int) -> int:
+        params = cu.CUDA_HOST_NODE_PARAMS()
+        params.fn, params.userData = _CALL, number
+        return int(check(cu.cuGraphAddHostNode(graph, None, 0, params), "cuGraphAddHostNode"))
+
+    # -- events
+
+    def event_create(self) -> int:
+        flags = cu.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        with self.relaxed():
+            return int(check(cu.cuEventCreate(flags), "cuEventCreate"))
+
+    def event_destroy(self, event: int) -> None:
+        with self.relaxed():
+            check(cu.cuEventDestroy(event), "cuEventDestroy")
+
+    def event_record(self, event: int, stream: int) -> None:
+        check(cu.cuEventRecord(event, stream), "cuEventRecord")
+
+    def stream_wait_event(self, stream: int, event: int) -> None:
+        check(cu.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent")
+
+    def event_record_external(self, event: int, stream: int) -> None:
+        flags = _EXTERNAL if self._is_capturing(stream) else 0
+        check(cu.cuEventRecordWithFlags(event, stream, flags), "cuEventRecordWithFlags")
+
+    def stream_wait_event_external(self, stream: int, event: int) -> None:
+        flags = _EXTERNAL if self._is_capturing(stream) else 0
+        check(cu.cuStreamWaitEvent(stream, event, flags), "cuStreamWaitEvent")
+
+    def graph_add_event_node(self, graph: int, event: int, *, is_record: bool) -> int:
+        add: Any = cu.cuGraphAddEventRecordNode if is_record else cu.cuGraphAddEventWaitNode
+        return int(check(add(graph, None, 0, event), add.__name__))
+
+    def _is_capturing(self, stream: int) -> bool:
+        status = check(cu.cuStreamIsCapturing(stream), "cuStreamIsCapturing")
+        return bool(status != cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
