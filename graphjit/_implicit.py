@@ -125,9 +125,9 @@ class _Walker:
 
     def walk_argument(self, leaf: int, path: str, value: Any) -> None:
         """Walk an object that is an argument: each call's own, found by its place."""
-        # An object of that address may be another by now: the compiled hit looks no further.
         by_identity = is_kept_by_identity(type(value))
         check = watch.same_object(value) if by_identity else watch.same_type(value)
+        # An object of that address may be another by now: the compiled hit looks no further.
         kind = "object" if by_identity else "content"
         index = self._add(-1, places.Argument(leaf), check, path, kind)
         self._is_new(id(value))
@@ -178,12 +178,11 @@ class _Walker:
 
     def _walk_object(self, parent: int, place: Place, path: str, value: Any) -> None:
         index = self._add(parent, place, watch.same_object(value), path, "object")
-        if self._is_new(id(value)):
+        # A launch calls a host function, which sees what there is then.
+        if self._is_new(id(value)) and id(value) not in self.ran.host_functions:
             self._walk_inside(index, path, value)
 
     def _walk_inside(self, index: int, path: str, value: Any) -> None:
-        if id(value) in self.ran.host_functions:
-            return  # a launch calls it, and it sees what there is then
         if isinstance(value, types.FunctionType):
             self.walk_function(index, path, value)
         elif isinstance(value, types.MethodType):
@@ -195,9 +194,8 @@ class _Walker:
 
     def _walk_named(self, index: int, path: str, value: Any, names: tuple[str, ...]) -> None:
         for name in names:
-            self.walk(
-                index, places.Attribute(name), f"{path}.{name}", getattr(value, name, MISSING)
-            )
+            held = getattr(value, name, MISSING)
+            self.walk(index, places.Attribute(name), f"{path}.{name}", held)
 
     def walk_function(self, index: int, path: str, fn: types.FunctionType) -> None:
         """Walk a function's closure and, if it ran, its globals; -1 for the graphed one."""

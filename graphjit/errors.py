@@ -10,6 +10,7 @@
     │   └── UnsupportedNodeError       the graph holds a node that cannot be replayed
     ├── AnalysisError              the captured graph cannot be re-pointed safely
     │   └── AmbiguousPointerError      a word may or may not be an address
+    ├── HostCallbackError          a function that a graph called raised an exception
     ├── ControlFlowError           a branch or a loop of graphjit.control has not the right form
     ├── SignatureError             an argument cannot be part of a signature
     ├── PatchError                 re-pointing a graph at new arrays failed

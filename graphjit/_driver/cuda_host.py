@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver as cu
 
-from graphjit._driver.cuda_check import check
+from graphjit._driver.cuda_check import check, driver_error, entry_point
 from graphjit._driver.cuda_memory import CudaMemory
 
+_PREVIEW = "GRAPHJIT_PREVIEW"
 _PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE
 _EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL
 _functions: dict[int, Callable[[], None]] = {}
@@ -34,6 +37,13 @@ _callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_call)
 _CALL = ctypes.cast(_callback, ctypes.c_void_p).value or 0
 
 
+@cache
+def _launch_host_func() -> Callable[..., int]:
+    """Return the driver's function: that of cuda.bindings calls one of its own in between."""
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    return kind(entry_point("cuLaunchHostFunc", 10000))
+
+
 def number_of(handle: int) -> int | None:
     """Return the number of the function that a host node calls; None if it is none of these."""
     params = check(cu.cuGraphHostNodeGetParams(handle), "cuGraphHostNodeGetParams")
@@ -42,6 +52,14 @@ def number_of(handle: int) -> int | None:
 
 class CudaHost(CudaMemory):
     """Page-locked memory, host functions and events of one device."""
+
+    def missing_for_host_functions(self) -> str:
+        if os.environ.get(_PREVIEW, "") not in ("", "0"):
+            return ""
+        return (
+            f"Captured host functions have run on the simulated device only; {_PREVIEW}=1 in the "
+            f"environment turns on what has not been tried on a GPU yet."
+        )
 
     # -- page-locked memory
 
@@ -69,7 +87,9 @@ class CudaHost(CudaMemory):
         _functions.pop(number, None)
 
     def launch_host_function(self, number: int, stream: int) -> None:
-        check(cu.cuLaunchHostFunc(stream, _CALL, number), "cuLaunchHostFunc")
+        status = _launch_host_func()(stream, _CALL, number)
+        if status:
+            raise driver_error("cuLaunchHostFunc", status)
 
     def graph_add_host_node(self, graph: int, number: int) -> int:
         params = cu.CUDA_HOST_NODE_PARAMS()

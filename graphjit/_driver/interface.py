@@ -92,6 +92,9 @@ class Driver(Protocol):
     def missing_for_conditionals(self) -> str:
         """Say what conditional nodes lack here and how to get it; empty if nothing."""
 
+    def missing_for_host_functions(self) -> str:
+        """Say what host functions lack here and how to get it; empty if nothing."""
+
     # -- memory
     def mem_address_reserve(self, nbytes: int) -> int:
         """Reserve addresses that hold no memory (cuMemAddressReserve)."""

@@ -81,6 +81,9 @@ class SimulatedDriver(SimulatedHost):
     def missing_for_conditionals(self) -> str:
         return ""
 
+    def missing_for_host_functions(self) -> str:
+        return ""
+
     # -- memory
 
     def mem_address_reserve(self, nbytes: int) -> int:

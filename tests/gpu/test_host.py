@@ -13,6 +13,12 @@ import graphjit
 from graphjit import HostCallbackError, PinnedArray, graphed, host_callback
 
 
+@pytest.fixture(autouse=True)
+def preview(monkeypatch):
+    """Host functions are off until these tests have passed on a GPU."""
+    monkeypatch.setenv("GRAPHJIT_PREVIEW", "1")
+
+
 @graphed
 def inner(x, log):
     host_callback(log, "inner", x[::2])
@@ -259,3 +265,10 @@ def test_events():
         assert out.host.tobytes() == got[:3].get().tobytes()
     assert fn.cache_info()[:2] == (3, 1)
     assert fn.cache_entries()[0].nodes["event"] == 3
+
+
+def test_off_by_default(monkeypatch):
+    """Without the variable a captured call is refused, and says why."""
+    monkeypatch.delenv("GRAPHJIT_PREVIEW")
+    with pytest.raises(graphjit.CaptureError, match="GRAPHJIT_PREVIEW=1"):
+        graphed(lambda x: host_callback(print, x))(normal(3))

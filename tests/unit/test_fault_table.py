@@ -1,12 +1,15 @@
-"""The table of faults names tests that exist."""
+"""The tables of faults and of kinds of nodes name tests that exist."""
 
 import re
 from pathlib import Path
+from typing import get_args
 
+from graphjit._nodes import Node
 from graphjit.testing import DRIVER_CHECKS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/design/faults.md"
+NODES = ROOT / "docs/guide/nodes.md"
 
 
 def names_of_tests() -> set[str]:
@@ -36,3 +39,16 @@ def test_every_kind_has_a_test():
     ]
     assert len(rows) >= 35
     assert [row for row in rows if "`test_" not in row] == []
+
+
+def test_every_kind_of_node_has_a_test():
+    """The page on nodes names tests that exist, and every kind that a graph can hold."""
+    text = NODES.read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    assert [row for row in rows if "`test_" not in row] == []
+    assert set(re.findall(r"`(test_\w+)`", text)) - names_of_tests() == set()
+    kinds = {
+        kind.kind.replace("mem_alloc", "allocation").replace("mem_free", "free")
+        for kind in get_args(Node)
+    } - {"unsupported"}
+    assert {kind for kind in kinds if kind.replace("_", " ") not in text} == set()
