@@ -75,6 +75,28 @@ def missing_api_pages() -> list[str]:
 exclude_patterns += missing_api_pages()
 
 
+def graph_picture(_: re.Match[str]) -> str:
+    """Capture a function on the simulated device and return the picture of its graph."""
+    from graphjit import graphed, inspection
+    from graphjit.control import while_loop
+    from graphjit.testing import simulated as xp
+
+    @graphed
+    def layer(x, w):  # type: ignore[no-untyped-def]
+        return xp.sin(xp.matmul(x, w))
+
+    @graphed
+    def network(x, w):  # type: ignore[no-untyped-def]
+        y = layer(x, w) + x
+        return while_loop(lambda c: abs(c).max() > 1, lambda c: c / 2, y)
+
+    network(xp.ones((2, 3)), xp.ones((3, 3)))
+    svg = inspection.to_svg(network.cache_entries()[0].graph)
+    network.cache_clear()
+    svg = re.sub(r'xlink:href="#node\d+"', "", svg[svg.index("<svg") :])
+    return "<figure>" + " ".join(svg.split()) + "</figure>"
+
+
 def include_generated(app: Sphinx, docname: str, source: list[str]) -> None:
     """Replace ``<!-- generated: NAME -->`` by ``generated/NAME``, or say that it is not there."""
 
@@ -84,6 +106,9 @@ def include_generated(app: Sphinx, docname: str, source: list[str]) -> None:
             return path.read_text()
         return f"*`docs/generated/{match[1]}` has not been made in this checkout.*"
 
+    source[0] = re.sub(
+        r"^<!-- picture of a graph -->$", graph_picture, source[0], flags=re.MULTILINE
+    )
     source[0] = re.sub(r"^<!-- generated: (\S+) -->$", text_of, source[0], flags=re.MULTILINE)
 
 

@@ -3,11 +3,15 @@
 The files, in the order of one call (imports go down this list, never up):
 
     _graphed, _block    the decorator and the capture block
+    _offered            what a graphed function offers besides being called
     control             branches and loops that are decided on the device
+    host                calls of the host, page-locked memory, events
     _typing             what a graphed function is to a type checker
     _state              one graphed function: the story of a call in one function
     _options            what the decorator can be told
-    inspection          what is in the caches, and why a call would miss
+    inspection          what is in the caches
+    _explanation        why a call would miss
+    _profile            the times of the nodes
     _page, _drawing     an entry as a page, its graph as a picture
     _cache              signature -> entry: look-up, insertion, eviction
     _hit                the compiled front of a call, or its plain twin
@@ -30,6 +34,8 @@ The files, in the order of one call (imports go down this list, never up):
     _draws              random numbers whose generators count on the host
     _escapes            what it kept although a later call overwrites it
     _turns              graphs that work in one memory of a library take turns
+    _host_calls, _host_memory  functions that a graph calls, and the memory between
+    _timing             a graph that takes the times of its nodes
     _externals          memory that cannot be re-pointed: listed and kept alive
     _instantiate        nodes -> executable graph
     _executable         patch it and launch it

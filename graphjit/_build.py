@@ -15,11 +15,11 @@ from graphjit._adapters.interface import Adapter, Memory
 from graphjit._capture import Capture, Captured
 from graphjit._dependencies import (
     Access,
-    critical_path,
     drop_false_dependencies,
     find_accesses,
     may_write,
 )
+from graphjit._driver.interface import Driver
 from graphjit._entry import CacheEntry
 from graphjit._escapes import refuse_escapes
 from graphjit._executable import Executable
@@ -34,6 +34,7 @@ from graphjit._replace import merge_fills, replace_copies_and_fills
 from graphjit._segments import Segment, plan_segment
 from graphjit._setup import Setup, Slots
 from graphjit._signature import Signature
+from graphjit._timing import with_events
 from graphjit._turns import take_turns
 from graphjit._watch import Watch
 
@@ -55,6 +56,8 @@ class EntryOptions:
     """A capture block uses arrays where they are, and its variables outlive it."""
     split: bool = False
     """Make several graphs of a function that reads on the host."""
+    profile: bool = False
+    """Take the times of the nodes."""
 
 
 def finish(
@@ -77,15 +80,14 @@ def _finish(
     captured: Captured, setup: Setup, signature: Signature, watch: Watch, options: EntryOptions
 ) -> CacheEntry:
     capture, adapter = setup.capture, setup.capture.adapter
-    segment = _segment_of(captured, setup, options)
-    outputs = segment.layout if segment else _outputs_of(captured, setup, options)
+    segment, outputs = _results_of(captured, setup, options)
     graph, plan, slots = _analyse(captured, setup, outputs, options)
     memory_nbytes, scratch_offset = _blocks_of_a_call(outputs, slots.scratch_nbytes, segment)
     if segment is not None and segment.end is not None:
         segment.note(slots.target_of(segment.end.ptr), _changes_arguments(setup, graph, plan))
     externals = find_externals(capture, plan, graph, allow_arrays=options.is_block)
     captured_at = time.perf_counter()
-    executable = instantiate(capture.driver, graph, plan, slots.n_slots, options.patch)
+    executable = _instantiated(capture.driver, graph, plan, slots.n_slots, options)
     return CacheEntry(
         signature=signature,
         adapter=adapter,
@@ -105,7 +107,6 @@ def _finish(
         externals=externals,
         constant_ranges=_give_constants(capture, executable),
         node_counts=captured.graph.count_by_kind(),
-        critical_path=critical_path(graph),
         capture_us=(captured_at - setup.started) * 1e6,
         instantiate_us=(time.perf_counter() - captured_at) * 1e6,
         kept=[*adapter.libraries_in_use(options.library_code), *capture.kept],
@@ -113,6 +114,25 @@ def _finish(
         can_be_native=_can_be_native(setup, options, outputs),
         segment=segment,
     )
+
+
+def _instantiated(
+    driver: Driver, graph: CapturedGraph, plan: RelocationPlan, n_slots: int, options: EntryOptions
+) -> Executable:
+    if not options.profile:
+        return instantiate(driver, graph, plan, n_slots, options.patch)
+    graph, plan, timing = with_events(driver, graph, plan)
+    executable = instantiate(driver, graph, plan, n_slots, options.patch)
+    executable.timing = timing
+    return executable
+
+
+def _results_of(
+    captured: Captured, setup: Setup, options: EntryOptions
+) -> tuple[Segment | None, OutputPlan]:
+    """Plan what a launch gives: the part of a function that is split, or its outputs."""
+    segment = _segment_of(captured, setup, options)
+    return segment, segment.layout if segment else _outputs_of(captured, setup, options)
 
 
 def _segment_of(captured: Captured, setup: Setup, options: EntryOptions) -> Segment | None:

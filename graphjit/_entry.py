@@ -15,6 +15,7 @@ from typing import Any
 from graphjit._adapters.interface import Adapter, ArraySpec, Memory
 from graphjit._aliasing import alias_pattern, are_apart, same_objects
 from graphjit._arguments import Call
+from graphjit._dependencies import critical_path
 from graphjit._draws import Draws
 from graphjit._executable import Executable
 from graphjit._externals import External
@@ -59,7 +60,6 @@ class CacheEntry:
     constant_ranges: list[tuple[int, int]]
     """(address, bytes) of each constant."""
     node_counts: dict[str, int]
-    critical_path: int
     capture_us: float
     instantiate_us: float
     kept: list[Any]
@@ -73,6 +73,11 @@ class CacheEntry:
     """With ``on_unsupported="split"``: the part of the function that this graph is."""
     segments: SegmentTree | None = None
     """All parts, in the entry of the first one."""
+
+    @property
+    def critical_path(self) -> int:
+        """Return the number of nodes in the longest chain of dependencies."""
+        return critical_path(self.graph)
 
     @property
     def counts(self) -> HitCounts:

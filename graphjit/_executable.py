@@ -18,6 +18,7 @@ from typing import Any
 
 from graphjit._driver.interface import Driver
 from graphjit._hit import TURNS, HitCounts, Lock
+from graphjit._timing import Timing
 
 _U64 = (1 << 64) - 1
 
@@ -62,6 +63,8 @@ class Executable:
     lock: Any = field(default_factory=Lock)
     turns: list[int] = field(default_factory=list)
     """Events of memory that other graphs work in, too; see ``_turns``."""
+    timing: Timing | None = None
+    """Of a graph that takes the times of its nodes."""
     library_memory: list[Any] = field(default_factory=list)
 
     def launch(

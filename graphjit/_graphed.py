@@ -8,7 +8,6 @@ Raises: what the function raises; ``SignatureError`` before anything is launched
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, overload
@@ -17,67 +16,16 @@ import wrapt
 
 from graphjit._cache import CacheInfo
 from graphjit._hit import call_graphed, set_call_slot
-from graphjit._options import Options
+from graphjit._offered import Offered
+from graphjit._options import Options, refuse_generators
 from graphjit._state import State
 from graphjit._typing import Decorator, Graphed, P, R
 from graphjit.errors import GraphjitError
-from graphjit.inspection import EntryInfo, Explanation, describe_entry, explain_call
 
 _graphed_functions: weakref.WeakSet[GraphedFunction] = weakref.WeakSet()
 
 
-class _Common:
-    """What a graphed function offers, bound to an instance or not."""
-
-    _self_state: State
-
-    def _instance(self) -> tuple[Any, ...]:
-        return ()
-
-    def eager(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function as it was before decoration; nothing is captured or launched.
-
-        Parameters
-        ----------
-        *args, **kwargs
-            Arguments of the function.
-        """
-        state = self._self_state
-        state.cache.eager_calls += 1
-        return state.fn(*self._instance(), *args, **kwargs)
-
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Say whether a call with these arguments would hit, and if not, what differs.
-
-        Parameters
-        ----------
-        *args, **kwargs
-            Arguments of the function; nothing is run.
-
-        Returns
-        -------
-        Explanation
-            ``hit``, the closest entry, and the differences by path.
-        """
-        state = self._self_state
-        call = state.reader.read((*self._instance(), *args), kwargs)
-        return explain_call(state.reader, state.cache, call)
-
-    def cache_info(self) -> CacheInfo:
-        """Return hits, misses, entries, evictions and eager calls."""
-        return self._self_state.cache.info()
-
-    def cache_clear(self) -> None:
-        """Free all entries: graphs, constants and patch tables."""
-        self._self_state.cache.clear()
-
-    def cache_entries(self) -> list[EntryInfo]:
-        """Return a description of each entry, the one used last first."""
-        state = self._self_state
-        return [describe_entry(entry, state.name) for entry in state.cache.entries()]
-
-
-class _BoundGraphedFunction(_Common, wrapt.BoundFunctionWrapper[..., Any]):
+class _BoundGraphedFunction(Offered, wrapt.BoundFunctionWrapper[..., Any]):
     """A graphed method, bound to its instance or class."""
 
     @property
@@ -100,7 +48,7 @@ class _BoundGraphedFunction(_Common, wrapt.BoundFunctionWrapper[..., Any]):
         return () if self._self_instance is None else (self._self_instance,)
 
 
-class GraphedFunction(_Common, wrapt.FunctionWrapper[..., Any]):
+class GraphedFunction(Offered, wrapt.FunctionWrapper[..., Any]):
     """What ``@graphed`` makes of a function."""
 
     __bound_function_wrapper__ = _BoundGraphedFunction
@@ -254,25 +202,10 @@ def graphed(
     def decorate(wrapped: Callable[..., Any]) -> GraphedFunction:
         if isinstance(wrapped, GraphedFunction):
             raise GraphjitError(f"{wrapped!r} is graphed already")
-        _refuse_generators(wrapped)
+        refuse_generators(wrapped)
         return GraphedFunction(wrapped, options)
 
     return decorate if fn is None else decorate(fn)
-
-
-def _refuse_generators(wrapped: Callable[..., Any]) -> None:
-    """Refuse what runs its code later, or in pieces: there is no one call to capture."""
-    fn = getattr(wrapped, "__func__", wrapped)
-    for test, kind in (
-        (inspect.isgeneratorfunction, "a generator function"),
-        (inspect.iscoroutinefunction, "a coroutine function"),
-        (inspect.isasyncgenfunction, "an asynchronous generator function"),
-    ):
-        if test(fn):
-            raise TypeError(
-                f"{getattr(fn, '__qualname__', fn)} is {kind}, whose code does not run when it "
-                f"is called. Decorate the function that launches the GPU work in it."
-            )
 
 
 def caches() -> dict[str, CacheInfo]:

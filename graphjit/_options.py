@@ -6,8 +6,11 @@ Raises: ``ValueError`` naming the option and its choices.
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 _DISABLED = os.environ.get("GRAPHJIT_DISABLE", "") not in ("", "0")
 
@@ -58,3 +61,18 @@ class Options:
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"@graphed({name}={value!r}): must be one of {', '.join(choices)}")
+
+
+def refuse_generators(wrapped: Callable[..., Any]) -> None:
+    """Refuse what runs its code later, or in pieces: there is no one call to capture."""
+    fn = getattr(wrapped, "__func__", wrapped)
+    for test, kind in (
+        (inspect.isgeneratorfunction, "a generator function"),
+        (inspect.iscoroutinefunction, "a coroutine function"),
+        (inspect.isasyncgenfunction, "an asynchronous generator function"),
+    ):
+        if test(fn):
+            raise TypeError(
+                f"{getattr(fn, '__qualname__', fn)} is {kind}, whose code does not run when it "
+                f"is called. Decorate the function that launches the GPU work in it."
+            )

@@ -22,18 +22,24 @@ from graphjit._entry import CacheEntry
 from graphjit._hit import IS_COMPILED, MISS
 from graphjit._implicit import find_implicit
 from graphjit._options import Options, is_disabled
+from graphjit._profile import Profile, refuse_profile, take_times
 from graphjit._ran_code import RanCode, is_watching_here, watch_code
 from graphjit._recipe import build_entry
 from graphjit._segments import SegmentTree
 from graphjit._setup import refuse_stand_ins
+from graphjit._signature import Signature
 from graphjit._verify import verify_launch
-from graphjit.errors import AnalysisError, CaptureError, GraphjitError
+from graphjit.errors import AnalysisError, CaptureError, GraphjitError, SignatureError
 
 _VERIFY_DRAWS = (
     "{function} cannot be verified: it draws random numbers from a generator whose state is on the "
     "host, so that the eager call beside a launch would draw others. Leave out verify=True, or "
     "pass the random numbers as an argument."
 )
+_NOT_CAPTURED = (
+    "{function} has no graph for this call, and only a graph can be profiled: make the call first"
+)
+_OTHER_ENTRY = "these arguments are served by another entry, which differs by {lines}"
 _INSIDE = "It was raised in an eager call of {function}, which did not come to its end."
 
 
@@ -175,6 +181,30 @@ class State:
         """Run the plain function; graphed ones inside are plain too, as in a capture."""
         with watch_code(call.adapter.library_modules):
             return self.fn(*args, **kwargs)
+
+    def profile(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], signature: Signature | None = None
+    ) -> Profile:
+        """Take the times of the nodes of a call that has been captured before.
+
+        With ``signature``, by the entry that has it.
+        """
+        call = self.reader.read(args, kwargs)
+        found = self.cache.find(call)
+        if found is None:
+            raise GraphjitError(_NOT_CAPTURED.format(function=self.name))
+        entry, arrays = found
+        if signature is not None and entry.signature is not signature:
+            lines = signature.difference(entry.signature)
+            raise SignatureError(_OTHER_ENTRY.format(lines="; ".join(lines) or "sharing memory"))
+        refuse_profile(entry, self.name)
+        fn = partial(_call_watched, self.fn, RanCode(), call.adapter.library_modules)
+        options = replace(self.entry_options, profile=True)
+        timed = build_entry(fn, self.name, call, entry.signature, entry.watch, options)
+        try:
+            return take_times(timed, call, arrays, self.name)
+        finally:
+            timed.close()
 
     def _capture(self, call: Call, ran: RanCode) -> CacheEntry:
         adapter = call.adapter

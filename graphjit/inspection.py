@@ -1,19 +1,19 @@
 """What is in the caches: entries, counts, and why a call would or would not hit.
 
-Input: cache entries. Output: ``EntryInfo`` and ``Explanation``, plain data that prints as a
-table; sizes in bytes, times in microseconds.
+Input: cache entries. Output: ``EntryInfo`` and other plain data that prints as a table; sizes in
+bytes, times in microseconds.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from graphjit._arguments import ArgumentReader, Call
 from graphjit._drawing import to_dot, to_svg
+from graphjit._explanation import Explanation
 from graphjit._externals import External
 from graphjit._graph_info import (
     GraphInfo,
@@ -26,12 +26,14 @@ from graphjit._graph_info import (
 )
 from graphjit._page import page
 from graphjit._signature import Signature, static_text
+from graphjit.errors import GraphjitError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from graphjit._cache import Cache, CacheInfo
+    from graphjit._cache import CacheInfo
     from graphjit._entry import CacheEntry
+    from graphjit._profile import NodeTime, Profile
 
 __all__ = [
     "CacheInfo",
@@ -41,7 +43,9 @@ __all__ = [
     "GraphInfo",
     "MemoryInfo",
     "NodeInfo",
+    "NodeTime",
     "ParamInfo",
+    "Profile",
     "Signature",
     "WordInfo",
     "table",
@@ -56,6 +60,10 @@ def __getattr__(name: str) -> Any:
         from graphjit._cache import CacheInfo
 
         return CacheInfo
+    if name in ("NodeTime", "Profile"):  # so are these beside entries
+        from graphjit import _profile
+
+        return getattr(_profile, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -122,6 +130,7 @@ class EntryInfo:
     instantiate_us: float
     last_use: dt.datetime
     _parts: dict[str, GraphSource] = field(repr=False, compare=False)
+    _profile: Callable[..., Profile] | None = field(repr=False, compare=False, default=None)
 
     @cached_property
     def graphs(self) -> tuple[GraphInfo, ...]:
@@ -132,6 +141,29 @@ class EntryInfo:
     def graph(self) -> GraphInfo:
         """The first, and mostly only, graph."""
         return self.graphs[0]
+
+    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+        """Take the time of each node, as ``GraphedFunction.profile`` does.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Arguments of a call that this entry serves.
+
+        Returns
+        -------
+        Profile
+
+        Raises
+        ------
+        GraphjitError
+            As for ``GraphedFunction.profile``; the graph is that of a capture block.
+        SignatureError
+            The arguments are served by another entry.
+        """
+        if self._profile is None:
+            raise GraphjitError("a capture block cannot be profiled: its code runs only once")
+        return self._profile(*args, **kwargs)
 
     def __str__(self) -> str:
         nodes = ", ".join(f"{n} {kind}" for kind, n in self.nodes.items()) or "no nodes"
@@ -145,8 +177,10 @@ class EntryInfo:
         )
 
 
-def describe_entry(entry: CacheEntry, name: str) -> EntryInfo:
-    """Copy an entry's facts; ``name`` is that of the function."""
+def describe_entry(
+    entry: CacheEntry, name: str, profile: Callable[..., Profile] | None = None
+) -> EntryInfo:
+    """Copy an entry's facts; ``name`` is that of the function, which ``profile`` profiles."""
     executable = entry.executable
     parts = {name: entry}
     if entry.segments is not None:
@@ -175,61 +209,9 @@ def describe_entry(entry: CacheEntry, name: str) -> EntryInfo:
         capture_us=entry.capture_us,
         instantiate_us=entry.instantiate_us,
         last_use=dt.datetime.fromtimestamp(entry.counts.last_time),
+        _profile=profile,
         _parts={name: part.graph_source() for name, part in parts.items()},
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Whether a call would hit.
-
-    Attributes
-    ----------
-    hit : bool
-    differences : tuple of str
-        For a miss: what differs from the closest entry, by path.
-    closest : Signature or None
-        Signature of that entry; None if the cache is empty.
-    refusal : str or None
-        Why calls of this signature run eagerly, if they do.
-    """
-
-    hit: bool
-    differences: tuple[str, ...]
-    closest: Signature | None
-    refusal: str | None = None
-
-    def __bool__(self) -> bool:
-        return self.hit
-
-    def __str__(self) -> str:
-        if self.hit:
-            return "hit"
-        if self.refusal is not None:
-            return f"runs eagerly: {self.refusal}"
-        if self.closest is None:
-            return "miss: nothing has been captured yet"
-        return "miss: " + "; ".join(self.differences)
-
-
-def explain_call(reader: ArgumentReader, cache: Cache, call: Call) -> Explanation:
-    """Compare a call with the entries of a cache."""
-    if cache.find(call) is not None:
-        return Explanation(True, (), None)
-    refusal = cache.refusal(call.key)
-    signature = reader.describe(call, [call.adapter.spec(array) for array in call.arrays])
-    best: tuple[list[str], CacheEntry] | None = None
-    for entry in cache.entries():
-        lines = entry.signature.difference(signature)
-        if best is None or len(lines) < len(best[0]):
-            best = (lines, entry)
-    if best is None:
-        return Explanation(False, (), None, refusal)
-    lines, entry = best
-    if not lines:
-        changed = entry.watch.first_change(call.leaves)
-        lines = [f"{changed}: is not what it was"] if changed else ["memory is shared differently"]
-    return Explanation(False, tuple(lines), entry.signature, refusal)
 
 
 def table(entries: Sequence[EntryInfo]) -> Table:

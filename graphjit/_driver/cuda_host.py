@@ -53,12 +53,12 @@ def number_of(handle: int) -> int | None:
 class CudaHost(CudaMemory):
     """Page-locked memory, host functions and events of one device."""
 
-    def missing_for_host_functions(self) -> str:
+    def missing_for_preview(self) -> str:
         if os.environ.get(_PREVIEW, "") not in ("", "0"):
             return ""
         return (
-            f"Captured host functions have run on the simulated device only; {_PREVIEW}=1 in the "
-            f"environment turns on what has not been tried on a GPU yet."
+            f"This has run on the simulated device only; {_PREVIEW}=1 in the environment turns on "
+            f"what has not been tried on a GPU yet."
         )
 
     # -- page-locked memory
@@ -98,10 +98,13 @@ class CudaHost(CudaMemory):
 
     # -- events
 
-    def event_create(self) -> int:
+    def event_create(self, *, timing: bool = False) -> int:
         flags = cu.CUevent_flags.CU_EVENT_DISABLE_TIMING
         with self.relaxed():
-            return int(check(cu.cuEventCreate(flags), "cuEventCreate"))
+            return int(check(cu.cuEventCreate(0 if timing else flags), "cuEventCreate"))
+
+    def event_elapsed_us(self, begin: int, end: int) -> float:
+        return 1000 * float(check(cu.cuEventElapsedTime(begin, end), "cuEventElapsedTime"))
 
     def event_destroy(self, event: int) -> None:
         with self.relaxed():

@@ -92,8 +92,8 @@ class Driver(Protocol):
     def missing_for_conditionals(self) -> str:
         """Say what conditional nodes lack here and how to get it; empty if nothing."""
 
-    def missing_for_host_functions(self) -> str:
-        """Say what host functions lack here and how to get it; empty if nothing."""
+    def missing_for_preview(self) -> str:
+        """Say why what has not been tried on a GPU is off, and how it is turned on, or nothing."""
 
     # -- memory
     def mem_address_reserve(self, nbytes: int) -> int:
@@ -160,8 +160,11 @@ class Driver(Protocol):
         """
 
     # -- events
-    def event_create(self) -> int:
-        """Create an event without a time (cuEventCreate)."""
+    def event_create(self, *, timing: bool = False) -> int:
+        """Create an event, by default one that takes no time (cuEventCreate)."""
+
+    def event_elapsed_us(self, begin: int, end: int) -> float:
+        """Return the time between two events that have been recorded (cuEventElapsedTime)."""
 
     def event_destroy(self, event: int) -> None:
         """Destroy an event; who waits for it goes on waiting (cuEventDestroy)."""

@@ -81,7 +81,7 @@ class SimulatedDriver(SimulatedHost):
     def missing_for_conditionals(self) -> str:
         return ""
 
-    def missing_for_host_functions(self) -> str:
+    def missing_for_preview(self) -> str:
         return ""
 
     # -- memory

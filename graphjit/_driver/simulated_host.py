@@ -8,6 +8,7 @@ Source: cuMemHostAlloc, cuLaunchHostFunc, cuGraphAddHostNode, cuEventRecordWithF
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,8 @@ class SimulatedHost(SimulatedRuntime):
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
         self._numbers = itertools.count(1)
+        self._times: dict[int, float] = {}
+        """Event -> when a graph has recorded it."""
 
     # -- page-locked memory: kernels reach all memory, and so does the host
 
@@ -84,4 +87,17 @@ class SimulatedHost(SimulatedRuntime):
         if node.kind == "host":
             self.host_functions[node.fields["number"]]()
         else:
-            self._recorded(node.fields["event"], "cuGraphLaunch")
+            event = node.fields["event"]
+            self._recorded(event, "cuGraphLaunch")
+            if node.kind == "event_record":
+                self._times[event] = time.perf_counter()
+
+    def event_elapsed_us(self, begin: int, end: int) -> float:
+        for event in (begin, end):
+            if event not in self._times:
+                raise failure("cuEventElapsedTime", "INVALID_HANDLE", f"event {event}")
+        return 1e6 * (self._times[end] - self._times[begin])
+
+    def event_destroy(self, event: int) -> None:
+        super().event_destroy(event)
+        self._times.pop(event, None)

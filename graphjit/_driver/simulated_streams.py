@@ -203,7 +203,7 @@ class SimulatedStreams:
 
     # -- events
 
-    def event_create(self) -> int:
+    def event_create(self, *, timing: bool = False) -> int:
         """Create an event (cuEventCreate)."""
         event = next(self._handles)
         self._events[event] = None

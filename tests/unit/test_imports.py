@@ -26,9 +26,11 @@ LAYERS = (
     ("graphjit.testing", "graphjit._doctor"),
     (
         "graphjit._graphed",
+        "graphjit._offered",
         "graphjit._typing",
         "graphjit._block",
         "graphjit.control",
+        "graphjit.host",
         "graphjit.inspection",
     ),
     None,  # every module that is not named elsewhere
