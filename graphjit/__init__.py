@@ -8,6 +8,7 @@ The files, in the order of one call (imports go down this list, never up):
     host                calls of the host, page-locked memory, events
     _typing             what a graphed function is to a type checker
     _state              one graphed function: the story of a call in one function
+    _nvtx               ranges for profilers
     _options            what the decorator can be told
     inspection          what is in the caches
     _explanation        why a call would miss

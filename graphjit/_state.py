@@ -21,6 +21,7 @@ from graphjit._capture import current_capture, is_capturing_here, refuse_new_thr
 from graphjit._entry import CacheEntry
 from graphjit._hit import IS_COMPILED, MISS
 from graphjit._implicit import find_implicit
+from graphjit._nvtx import IS_ANNOTATING, annotated
 from graphjit._options import Options, is_disabled
 from graphjit._profile import Profile, refuse_profile, take_times
 from graphjit._ran_code import RanCode, is_watching_here, watch_code
@@ -89,8 +90,18 @@ class State:
         found = self.cache.find(call)
         if found is None:
             return MISS
-        entry, arrays = found
-        self.cache.count_hit(entry)
+        self.cache.count_hit(found[0])
+        with annotated(call.adapter, "launch", self.name):
+            return self._launch(call, *found, args, kwargs)
+
+    def _launch(
+        self,
+        call: Call,
+        entry: CacheEntry,
+        arrays: list[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
         if self.options.verify:
             eager = partial(self._eagerly, call, args, kwargs)
             launch = partial(entry.launch, call, arrays)
@@ -98,7 +109,7 @@ class State:
         if entry.segments is not None:
             eager = partial(self._eagerly, call, args, kwargs)
             return self._launch_segments(call, entry, entry.segments, arrays, eager)
-        if IS_COMPILED and entry.can_be_native:
+        if IS_COMPILED and entry.can_be_native and not IS_ANNOTATING:
             self._serve_natively(call, entry, args, kwargs, arrays)
         return entry.launch(call, arrays)
 
@@ -149,12 +160,16 @@ class State:
         if self.cache.refusal(call.key) is not None:
             return self._refused(args, kwargs)
         self.cache.misses += 1
-        with watch_code(call.adapter.library_modules) as ran:
+        with (
+            annotated(call.adapter, "eager", self.name),
+            watch_code(call.adapter.library_modules) as ran,
+        ):
             result = self.fn(*args, **kwargs)
         if self.cache.count_warmup(call.key) < self.options.warmup:
             return result
         try:
-            self.cache.insert(call.key, self._capture(call, ran))
+            with annotated(call.adapter, "capture", self.name):
+                self.cache.insert(call.key, self._capture(call, ran))
         except (CaptureError, AnalysisError) as error:
             if self.options.on_unsupported == "eager":
                 self.cache.refuse(call.key, str(error))
@@ -189,6 +204,8 @@ class State:
 
         With ``signature``, by the entry that has it.
         """
+        if is_capturing_here():
+            raise current_capture().refuse("it takes a profile, which makes a capture of its own")
         call = self.reader.read(args, kwargs)
         found = self.cache.find(call)
         if found is None:

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import cupy
@@ -244,6 +244,11 @@ class CupyAdapter:
 
     def event_handle(self, event: Any) -> int | None:
         return int(event.ptr) if isinstance(event, cupy.cuda.Event) else None
+
+    def time_range(self, text: str) -> AbstractContextManager[object]:
+        from cupyx.profiler import time_range  # only with GRAPHJIT_NVTX
+
+        return time_range(text)  # type: ignore[no-any-return]
 
     def copy(self, array: Any) -> Any:
         return array.copy(order="K")

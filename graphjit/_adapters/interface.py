@@ -194,6 +194,9 @@ class Adapter(Protocol):
     def event_handle(self, event: Any) -> int | None:
         """Return the CUevent of an event of the library's; None for anything else."""
 
+    def time_range(self, text: str) -> AbstractContextManager[object]:
+        """Return a context that is a range for profilers (nvtxRangePush, nvtxRangePop)."""
+
     def copy(self, array: Any) -> Any:
         """Return a copy, for ``verify``."""
 

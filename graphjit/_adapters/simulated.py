@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -135,6 +135,9 @@ class SimulatedAdapter:
 
     def event_handle(self, event: Any) -> int | None:
         return event.handle if isinstance(event, device.Event) else None
+
+    def time_range(self, text: str) -> AbstractContextManager[object]:
+        return device.time_range(text)
 
     def copy(self, array: Any) -> Any:
         return array.copy(order="K")
