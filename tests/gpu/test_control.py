@@ -131,3 +131,13 @@ def test_hits_are_native():
     (entry,) = call._self_state.cache.entries()
     assert all(native.is_open for native in entry.executable.native)
     assert call.cache_entries()[0].nodes["conditional"] == 1
+
+
+def test_many_decisions(patch):
+    """Hundreds of launches in a row, each decided by its own arguments."""
+    call = graphed(patch=patch)(by_index)
+    given = [(normal(5), cp.asarray(k % 7 - 2, "i4")) for k in range(300)]
+    expected = [by_index(*pair) for pair in given]
+    got = [call(*pair) for pair in given]
+    for k, (left, right) in enumerate(zip(expected, got, strict=True)):
+        assert left.tobytes() == right.tobytes(), f"call {k}: {given[k]}: {left} and {right}"

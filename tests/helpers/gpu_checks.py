@@ -83,11 +83,15 @@ def agrees(
     expected = fn(*copies, **copied_keywords)
     poison_free_memory()
     got = graphed_fn(*arguments, **keywords)
-    return (
-        same_bits(expected, got)
-        and same_bits(copies, arguments)
-        and same_bits(copied_keywords, keywords)
-    )
+    for what, left, right in (
+        ("results", expected, got),
+        ("arguments", copies, arguments),
+        ("keywords", copied_keywords, keywords),
+    ):
+        if not same_bits(left, right):
+            sys.stdout.write(f"{what}: eager\n{left!r}\ngraphed\n{right!r}\n")
+            return False
+    return True
 
 
 def hits(graphed_fn: GraphedFunction) -> int:
