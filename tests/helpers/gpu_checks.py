@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
