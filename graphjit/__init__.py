@@ -3,6 +3,8 @@
 The files, in the order of one call (imports go down this list, never up):
 
     _graphed, _block    the decorator and the capture block
+    _explicit, _races   a graph of nodes put together by hand
+    _launcher           what is captured once and launched by name
     _offered            what a graphed function offers besides being called
     control             branches and loops that are decided on the device
     host                calls of the host, page-locked memory, events
@@ -65,6 +67,7 @@ Only ``_driver/cuda*.py`` import cuda.bindings; only ``_adapters`` know an array
 
 from graphjit._block import Block, capture
 from graphjit._cache import CacheInfo
+from graphjit._explicit import Graph, GraphNode
 from graphjit._graphed import GraphedFunction, caches, graphed
 from graphjit.errors import (
     AmbiguousPointerError,
@@ -98,6 +101,8 @@ __all__ = [
     "ControlFlowError",
     "DynamicScalarError",
     "DriverError",
+    "Graph",
+    "GraphNode",
     "GraphedFunction",
     "GraphjitError",
     "GraphjitWarning",

@@ -7,23 +7,22 @@ Raises: as ``graphed``; in addition ``CaptureError`` for a launch before the blo
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from graphjit._arguments import ArgumentReader, Call
+from graphjit._arguments import Call
 from graphjit._build import EntryOptions, finish
 from graphjit._capture import CaptureRetryError, capturing, new_capture
 from graphjit._entry import CacheEntry
-from graphjit._options import is_disabled
+from graphjit._launcher import EntryLauncher
+from graphjit._options import check_options, is_disabled
 from graphjit._setup import Setup
 from graphjit._watch import Watch
-from graphjit.errors import CaptureError, SignatureError
-from graphjit.inspection import EntryInfo, describe_entry
+from graphjit.errors import CaptureError
 
 
-class Block:
+class Block(EntryLauncher):
     """Captured work of a ``with graphjit.capture(...)`` statement.
 
     Attributes
@@ -35,83 +34,18 @@ class Block:
         of arrays. Afterwards it is what the last launch returned.
     """
 
+    _what = "the capture block"
+    _missing = "is not complete: it is launched behind the `with` statement"
+
     def __init__(self, inputs: Mapping[str, Any]) -> None:
+        super().__init__(inputs)
         self.inputs: dict[str, Any] = dict(inputs)
-        self.outputs: Any = None
-        self._names = tuple(inputs)
-        self._key: Any = None
-        self._entry: CacheEntry | None = None
-        self._reader = ArgumentReader(_signature_function(self._names), ())
-
-    def launch(self, **arrays: Any) -> Any:
-        """Launch the captured work on the caller's current stream.
-
-        Parameters
-        ----------
-        **arrays
-            One array for each input, of the same shape, dtype, strides and alignment.
-
-        Returns
-        -------
-        object
-            The outputs, in fresh memory; also in ``outputs``.
-
-        Raises
-        ------
-        SignatureError
-            An array is missing or differs from the one that was captured.
-        """
-        if self._entry is None:
-            raise CaptureError("the capture block is not complete: it was left by an exception")
-        if set(arrays) != set(self._names):
-            raise SignatureError(
-                f"launch() takes the inputs {sorted(self._names)}, not {sorted(arrays)}"
-            )
-        call = self._reader.read((), arrays)
-        found = self._entry.match(call)
-        if call.key != self._key or found is None:
-            self._refuse(call)
-        assert found is not None
-        self.outputs = self._entry.launch(call, found)
-        return self.outputs
 
     def _finish(self, call: Call, entry: CacheEntry) -> None:
         self._key = call.key
         self._entry = entry
         self.outputs = None
         self.inputs = {}
-
-    def _refuse(self, call: Call) -> None:
-        assert self._entry is not None
-        specs = [call.adapter.spec(array) for array in call.arrays]
-        lines = self._entry.signature.difference(self._reader.describe(call, specs))
-        raise SignatureError(
-            "launch() was given other arrays than were captured: "
-            + ("; ".join(lines) or "memory is shared differently")
-        )
-
-    def info(self) -> EntryInfo:
-        """Return a description of the captured graph."""
-        if self._entry is None:
-            raise CaptureError("the capture block is not complete")
-        return describe_entry(self._entry, "capture block")
-
-    def __del__(self) -> None:
-        if not sys.is_finalizing():  # the driver frees everything by itself then
-            self.close()
-
-    def close(self) -> None:
-        """Free the graph and everything it owns."""
-        if self._entry is not None:
-            self._entry.close()
-            self._entry = None
-
-
-def _signature_function(names: tuple[str, ...]) -> Any:
-    """Make a function whose parameters are the inputs, for paths in messages."""
-    if bad := [name for name in names if not name.isidentifier()]:
-        raise SignatureError(f"names of inputs must be identifiers, not {bad}")
-    return eval(f"lambda {', '.join(names)}: None")
 
 
 @contextmanager
@@ -162,6 +96,8 @@ def capture(
     ------
     HostReadError, CaptureError, AnalysisError
         The code cannot be captured; the stream is usable afterwards.
+    SignatureError, TypeError, ValueError
+        An input or an option is none. Nothing was captured.
 
     Examples
     --------
@@ -174,14 +110,19 @@ def capture(
     """
     if is_disabled():
         raise CaptureError("GRAPHJIT_DISABLE is set: a capture block cannot run uncaptured")
+    check_options("capture", outputs=outputs, patch=patch, mode=mode, optimize=optimize)
     block = Block(inputs)
-    call = block._reader.read((), dict(inputs))
+    call = block._read(inputs)
     signature = block._reader.describe(call, [call.adapter.spec(a) for a in call.arrays])
     setup = Setup(call, [], new_capture(call.adapter, "the capture block", {}))
     options = EntryOptions(outputs, patch, mode, optimize=optimize, is_block=True)
     with _without_retries(), capturing(setup.capture, mode, flat=optimize) as captured:
         args, _ = call.rebuild(setup.stand_ins)
         block.inputs.update(zip(block._names, args, strict=True))
-        yield block
+        try:
+            yield block
+        except BaseException as error:
+            block._missing = f"is not complete: it was left by {type(error).__name__}"
+            raise
         captured.result = block.outputs
     block._finish(call, finish(captured, setup, signature, Watch([]), options))

@@ -8,6 +8,7 @@ Raises: what analysis and instantiation raise; then nothing is kept.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -58,6 +59,8 @@ class EntryOptions:
     """Make several graphs of a function that reads on the host."""
     profile: bool = False
     """Take the times of the nodes."""
+    check: Callable[[CapturedGraph, RelocationPlan, list[External]], None] | None = None
+    """Refuses what an explicit graph must not be."""
 
 
 def finish(
@@ -85,7 +88,7 @@ def _finish(
     memory_nbytes, scratch_offset = _blocks_of_a_call(outputs, slots.scratch_nbytes, segment)
     if segment is not None and segment.end is not None:
         segment.note(slots.target_of(segment.end.ptr), _changes_arguments(setup, graph, plan))
-    externals = find_externals(capture, plan, graph, allow_arrays=options.is_block)
+    externals = _checked_externals(capture, plan, graph, options)
     captured_at = time.perf_counter()
     executable = _instantiated(capture.driver, graph, plan, slots.n_slots, options)
     return CacheEntry(
@@ -125,6 +128,15 @@ def _instantiated(
     executable = instantiate(driver, graph, plan, n_slots, options.patch)
     executable.timing = timing
     return executable
+
+
+def _checked_externals(
+    capture: Capture, plan: RelocationPlan, graph: CapturedGraph, options: EntryOptions
+) -> list[External]:
+    externals = find_externals(capture, plan, graph, allow_arrays=options.is_block)
+    if options.check is not None:
+        options.check(graph, plan, externals)
+    return externals
 
 
 def _results_of(

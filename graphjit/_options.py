@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from graphjit._driver.interface import CAPTURE_MODES
+
 _DISABLED = os.environ.get("GRAPHJIT_DISABLE", "") not in ("", "0")
 
 
@@ -38,12 +40,18 @@ class Options:
     optimize: bool = False
 
     def __post_init__(self) -> None:
-        _check_choice("on_unsupported", self.on_unsupported, ("raise", "eager", "split"))
-        _check_choice("outputs", self.outputs, ("fresh", "static"))
-        _check_choice("patch", self.patch, ("auto", "host", "device"))
-        for name in ("verify", "optimize"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"@graphed({name}={getattr(self, name)!r}): must be True or False")
+        check_options(
+            "@graphed",
+            on_unsupported=self.on_unsupported,
+            outputs=self.outputs,
+            patch=self.patch,
+            verify=self.verify,
+            optimize=self.optimize,
+        )
+        for name in ("warmup", "max_entries"):
+            value = getattr(self, name)
+            if not isinstance(value, int) and (value is not None or name == "warmup"):
+                raise TypeError(f"@graphed({name}={value!r}): must be an integer")
         if self.on_unsupported == "split" and (self.outputs == "static" or self.dynamic):
             raise ValueError(
                 "@graphed(on_unsupported='split') cannot be combined with outputs='static' or "
@@ -58,9 +66,22 @@ class Options:
             raise ValueError(f"@graphed(max_entries={self.max_entries}): must be positive or None")
 
 
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"@graphed({name}={value!r}): must be one of {', '.join(choices)}")
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "on_unsupported": ("raise", "eager", "split"),
+    "outputs": ("fresh", "static"),
+    "patch": ("auto", "host", "device"),
+    "mode": CAPTURE_MODES,
+}
+
+
+def check_options(what: str, **options: Any) -> None:
+    """Refuse an option that is none of its choices; those without choices are true or false."""
+    for name, value in options.items():
+        if name not in _CHOICES and not isinstance(value, bool):
+            raise ValueError(f"{what}({name}={value!r}): must be True or False")
+        if name in _CHOICES and value not in _CHOICES[name]:
+            choices = ", ".join(_CHOICES[name])
+            raise ValueError(f"{what}({name}={value!r}): must be one of {choices}")
 
 
 def refuse_generators(wrapped: Callable[..., Any]) -> None:

@@ -121,7 +121,7 @@ def test_an_exception_inside_the_statement():
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    with pytest.raises(graphjit.CaptureError, match="left by an exception"):
+    with pytest.raises(graphjit.CaptureError, match="left by ZeroDivisionError"):
         block.launch(x=xp.ones(3))
     with pytest.raises(graphjit.CaptureError, match="not complete"):
         block.info()
@@ -175,3 +175,45 @@ def test_a_dropped_block_frees_its_graph():
     del block
     gc.collect()
     assert held_on_device() == before
+
+
+def test_a_block_that_is_not_complete_says_why():
+    """Inside the statement, and after it was closed."""
+    with graphjit.capture(inputs={"x": xp.ones(3)}) as block:
+        block.outputs = block.inputs["x"] * 2
+        with pytest.raises(graphjit.CaptureError, match="launched behind the `with` statement"):
+            block.launch(x=xp.ones(3))
+    block.launch(x=xp.ones(3))
+    block.close()
+    for call in (lambda: block.launch(x=xp.ones(3)), block.info):
+        with pytest.raises(graphjit.CaptureError, match="has been closed"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"patch": "gpu"}, r"capture\(patch='gpu'\): must be one of auto"),
+        ({"outputs": "reuse"}, r"capture\(outputs='reuse'\): must be one of fresh"),
+        ({"mode": "fast"}, r"capture\(mode='fast'\): must be one of global"),
+        ({"optimize": "yes"}, r"capture\(optimize='yes'\): must be True or False"),
+    ],
+)
+def test_options_of_a_block_are_checked(options, message):
+    """Before anything is captured, by name and choices."""
+    with (
+        pytest.raises(ValueError, match=message),
+        graphjit.capture(inputs={"x": xp.ones(3)}, **options),
+    ):
+        pass
+
+
+def test_inputs_that_are_none():
+    """A list, a keyword of Python's, a number."""
+    for inputs, error, message in (
+        ([xp.ones(3)], TypeError, "dictionary of names and arrays"),
+        ({"lambda": xp.ones(3)}, graphjit.SignatureError, "must be identifiers"),
+        ({"x": xp.ones(3), "n": 3}, graphjit.SignatureError, "n is none"),
+    ):
+        with pytest.raises(error, match=message), graphjit.capture(inputs=inputs):
+            pass

@@ -29,6 +29,8 @@ LAYERS = (
         "graphjit._offered",
         "graphjit._typing",
         "graphjit._block",
+        "graphjit._explicit",
+        "graphjit._launcher",
         "graphjit.control",
         "graphjit.host",
         "graphjit.inspection",

@@ -1,0 +1,297 @@
+"""A graph put together by hand: nodes, and what each of them waits for.
+
+A node is what a function launches, captured when it is added; it becomes a child graph. So a node
+may be one kernel or a thousand, of any library that can be captured.
+
+Input: arrays by name; functions and the nodes that they wait for.
+Output: ``Graph``: ``launch`` runs the nodes on other arrays, where possible at the same time.
+Raises: as ``graphed``; in addition ``CaptureError`` for nodes that use the same memory in no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphjit._build import EntryOptions, finish
+from graphjit._capture import Captured, CaptureRetryError, capturing, new_capture
+from graphjit._children import Calls
+from graphjit._containers import flatten
+from graphjit._entry import CacheEntry
+from graphjit._externals import External
+from graphjit._flow import Flow
+from graphjit._launcher import EntryLauncher
+from graphjit._nodes import Body, CapturedGraph, ChildGraphNode, Edge, Node
+from graphjit._options import check_options, is_disabled
+from graphjit._races import Piece, refuse_races
+from graphjit._relocation import RelocationPlan
+from graphjit._setup import Setup
+from graphjit._watch import Watch
+from graphjit.errors import CaptureError, SignatureError
+
+_MODE = "relaxed"
+_COMPLETE = "the graph is complete: nodes can be added before its first launch only"
+_MAX_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GraphNode:
+    """A node of a ``Graph``; compared by identity.
+
+    Attributes
+    ----------
+    name : str
+        The function, and which node of the graph it is.
+    result : object
+        What the function returned: stand-ins for arrays, to be given to other nodes.
+    after : frozenset of GraphNode
+        The nodes that it waits for.
+    """
+
+    name: str
+    result: Any
+    after: frozenset[GraphNode]
+
+    def __repr__(self) -> str:
+        return f"<node {self.name}>"
+
+
+@dataclass(slots=True)
+class _Part:
+    """What is kept of a node until the graph is complete."""
+
+    node: GraphNode
+    captured: Captured
+    flow: Flow
+    after: frozenset[int]
+
+
+class Graph(EntryLauncher):
+    """A graph of nodes with dependencies of their own.
+
+    Parameters
+    ----------
+    inputs : mapping of str to array
+        The arrays that launches replace.
+    outputs : {"fresh", "static"}
+        As in ``graphed``.
+    patch : {"auto", "host", "device"}
+        As in ``graphed``.
+
+    Attributes
+    ----------
+    inputs : dict of str to array
+        Stand-ins of the inputs, to be given to nodes.
+    outputs : object
+        Set it to what ``launch`` is to return: results of nodes, in any container. After a launch
+        it is what that returned.
+
+    Notes
+    -----
+    cuGraphAddChildGraphNode, cuGraphAddDependencies; CUDA 12.4. A node waits for the nodes whose
+    results it is given, and for those in ``after``. Nodes that are in no order may run at the same
+    time; two that certainly use the same memory, of which one writes to it, are refused.
+
+    Examples
+    --------
+    >>> import graphjit
+    >>> from graphjit.testing import simulated as xp
+    >>> graph = graphjit.Graph(inputs={"x": xp.arange(3.0)})
+    >>> a = graph.add(lambda x: x + 1, graph.inputs["x"])
+    >>> b = graph.add(lambda y: y * 2, a.result)
+    >>> c = graph.add(lambda y: y * y, a.result)
+    >>> d = graph.add(lambda y, z: y + z, b.result, c.result)
+    >>> graph.outputs = d.result
+    >>> print(graph.launch(x=xp.arange(3.0)))
+    [ 3.  8. 15.]
+    """
+
+    _what = "the graph"
+
+    def __init__(
+        self, inputs: Mapping[str, Any], *, outputs: str = "fresh", patch: str = "auto"
+    ) -> None:
+        if is_disabled():
+            raise CaptureError("GRAPHJIT_DISABLE is set: an explicit graph cannot run uncaptured")
+        check_options("Graph", outputs=outputs, patch=patch)
+        super().__init__(inputs)
+        self._call = call = self._read(inputs)
+        if missing := call.adapter.driver().missing_for_preview():
+            raise CaptureError(f"an explicit graph cannot be made. {missing}")
+        self._capture = new_capture(call.adapter, "the graph", {})
+        self._setup = Setup(call, [], self._capture)
+        self._options = EntryOptions(outputs, patch, _MODE, is_block=True, check=self._check)
+        args, _ = call.rebuild(self._setup.stand_ins)
+        self.inputs: dict[str, Any] = dict(zip(self._names, args, strict=True))
+        self._parts: list[_Part] = []
+        self._owner: dict[int, int] = {}
+        """Address of a region -> the node that asked for it."""
+
+    def add(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        after: Iterable[GraphNode] = (),
+        **kwargs: Any,
+    ) -> GraphNode:
+        """Capture what a function launches as a node. Nothing runs on the GPU.
+
+        Parameters
+        ----------
+        fn : callable
+            Its kernels must have been compiled before, or be compilable during capture.
+        *args, **kwargs
+            Given to the function: inputs and results of the graph, and anything else. Other
+            arrays are used where they are.
+        after : iterable of GraphNode
+            Nodes to wait for, besides those whose results are given.
+
+        Returns
+        -------
+        GraphNode
+
+        Raises
+        ------
+        HostReadError, CaptureError
+            The function cannot be captured. The graph is as it was.
+        """
+        if self._entry is not None or self._capture is None:
+            raise CaptureError(_COMPLETE)
+        waits_for = self._producers(args, kwargs) | self._numbers(after)
+        number = len(self._parts)
+        name = f"{getattr(fn, '__qualname__', type(fn).__qualname__)} ({number})"
+        n_regions = len(self._capture.regions.regions)
+        captured, flow = self._captured(fn, args, kwargs)
+        for region in self._capture.regions.regions[n_regions:]:
+            self._owner[region.ptr] = number
+        nodes = frozenset(self._parts[i].node for i in waits_for)
+        node = GraphNode(name, captured.result, nodes)
+        captured.result = None
+        self._parts.append(_Part(node, captured, flow, frozenset(waits_for)))
+        return node
+
+    def _captured(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Captured, Flow]:
+        """Capture a call by itself; one that fails leaves everything as it was."""
+        capture, hints = self._capture, dict[str, Any]()
+        for _ in range(_MAX_ATTEMPTS):
+            constants, kept = capture.constants, capture.kept
+            host_memory = capture.host_memory
+            capture.constants, capture.kept, capture.host_memory = [], [], []
+            capture.flow, capture.calls, capture.hints = Flow(), Calls(), hints
+            try:
+                with capturing(capture, _MODE) as captured:
+                    captured.result = fn(*args, **kwargs)
+                return captured, capture.flow
+            except CaptureRetryError as error:
+                if hints.get("backed"):
+                    raise CaptureError(
+                        f"the library of {fn} looks at its arrays, which hold no memory while a "
+                        f"node is added ({error.__cause__}); use @graphed"
+                    ) from error.__cause__
+            finally:
+                capture.is_open, capture.failure = True, None
+                capture.constants = [*constants, *capture.constants]
+                capture.kept = [*kept, *capture.kept]
+                capture.host_memory = [*host_memory, *capture.host_memory]
+        raise CaptureError(f"{fn} could not be captured in {_MAX_ATTEMPTS} attempts")
+
+    def _producers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
+        """Return the nodes whose results are given."""
+        adapter, found = self._capture.adapter, set()
+        for leaf in flatten((args, kwargs), adapter.is_array)[0]:
+            if adapter.is_array(leaf):
+                region = self._region(adapter.device_ptr(leaf))
+                if region in self._owner:
+                    found.add(self._owner[region])
+        return found
+
+    def _region(self, ptr: int) -> int | None:
+        capture = self._capture
+        region = capture.regions.find(ptr) if capture.owns(ptr) else None
+        return None if region is None else region.ptr
+
+    def _numbers(self, nodes: Iterable[GraphNode]) -> set[int]:
+        numbers = {part.node: i for i, part in enumerate(self._parts)}
+        nodes = [nodes] if isinstance(nodes, GraphNode) else list(nodes)
+        if unknown := [node for node in nodes if node not in numbers]:
+            name = getattr(unknown[0], "name", unknown[0])
+            raise SignatureError(f"`after` names {name}, which is no node of this graph")
+        return {numbers[node] for node in nodes}
+
+    def _complete(self) -> CacheEntry:
+        """Put the nodes together, at the first launch."""
+        if self._entry is None and self._capture is not None:
+            captured = Captured(self._capture, self.outputs, None, _joined(self._parts))
+            call = self._call
+            signature = self._reader.describe(call, [call.adapter.spec(a) for a in call.arrays])
+            self._entry = finish(captured, self._setup, signature, Watch([]), self._options)
+            self._key = call.key
+            self.inputs, self.outputs = {}, None
+            self._let_go()
+        return super()._complete()
+
+    def _let_go(self) -> None:
+        """Destroy the driver's graphs of the nodes."""
+        for part in self._parts:
+            part.captured.close()
+            part.flow.drop(part.captured.capture.driver)
+        self._parts, self._owner = [], {}
+
+    def _check(self, graph: CapturedGraph, plan: RelocationPlan, externals: list[External]) -> None:
+        """Refuse nodes that use the same memory in no order."""
+        pieces: list[Piece] = []
+        begin = len(self._parts)
+        for part in self._parts:
+            n = len(part.captured.graph.nodes)
+            pieces.append((part.node.name, range(begin, begin + n), part.after))
+            begin += n
+        libraries = [e for e in externals if e.kind == "library"]
+
+        def library_at(word: int) -> int | None:
+            for e in libraries:
+                if e.device_ptr <= word < e.device_ptr + max(e.nbytes, 1):
+                    return e.device_ptr
+            return None
+
+        refuse_races(
+            graph, plan, self._capture.adapter, pieces, self._region, library_at, self._name_of
+        )
+
+    def _name_of(self, ptr: int) -> str:
+        region = self._capture.regions.find(ptr) if self._capture.owns(ptr) else None
+        if region is None:
+            return f"at 0x{ptr:x}"
+        if region.argument is not None:
+            return f"the input {self._names[region.argument]}"
+        return f"which the node {self._parts[self._owner[region.ptr]].node.name} asked for"
+
+    def close(self) -> None:
+        """Free the nodes and everything they own; the graph cannot be launched any more."""
+        super().close()
+        if getattr(self, "_capture", None) is not None:
+            self._let_go()
+            self._capture.free_constants()
+            self._capture.is_open = False
+            self._capture = None  # type: ignore[assignment]
+
+
+def _joined(parts: list[_Part]) -> CapturedGraph:
+    """Make one graph: a child graph node for each part, and behind them what is in it."""
+    nodes: list[Node] = [ChildGraphNode(None, part.node.name) for part in parts]
+    scopes = [-1] * len(parts)
+    edges = [Edge(i, j) for j, part in enumerate(parts) for i in sorted(part.after)]
+    bodies = [Body(i, 0) for i in range(len(parts))]
+    setters: list[tuple[int, int]] = []
+    for number, part in enumerate(parts):
+        graph, first, first_body = part.captured.graph, len(nodes), len(bodies)
+        nodes += graph.nodes
+        of_node = graph.scopes or (-1,) * len(graph.nodes)
+        scopes += [number if scope < 0 else first_body + scope for scope in of_node]
+        edges += [Edge(first + i, first + j, data) for i, j, data in graph.edges]
+        bodies += [Body(first + body.node, body.position) for body in graph.bodies]
+        setters += [(first + i, first + j) for i, j in graph.setters]
+    return CapturedGraph(tuple(nodes), tuple(edges), tuple(bodies), tuple(scopes), tuple(setters))

@@ -1,0 +1,115 @@
+"""What is captured once and launched by name: of a capture block, or of an explicit graph.
+
+Input: arrays by name. Output: ``EntryLauncher``.
+Raises: ``SignatureError`` for other arrays than were captured; ``CaptureError`` without a graph.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from keyword import iskeyword
+from typing import Any
+
+from graphjit._arguments import ArgumentReader, Call
+from graphjit._entry import CacheEntry
+from graphjit.errors import CaptureError, SignatureError
+from graphjit.inspection import EntryInfo, describe_entry
+
+
+class EntryLauncher:
+    """A cache entry without a cache, and the names of its arrays."""
+
+    _what: str
+    _entry: CacheEntry | None = None
+    _missing = "is not complete"
+    """Why there is no entry."""
+
+    def __init__(self, inputs: Mapping[str, Any]) -> None:
+        if not isinstance(inputs, Mapping):
+            raise TypeError(f"inputs is a dictionary of names and arrays, not {inputs!r}")
+        self.outputs: Any = None
+        self._names = tuple(inputs)
+        self._key: Any = None
+        self._reader = ArgumentReader(_signature_function(self._names), ())
+
+    def _read(self, inputs: Mapping[str, Any]) -> Call:
+        """Take the inputs apart; refuse what is no array."""
+        call = self._reader.read((), dict(inputs))
+        arrays = {id(array) for array in call.arrays}
+        for name, value in inputs.items():
+            if id(value) not in arrays:
+                raise SignatureError(f"inputs are arrays of one library; {name} is none")
+        return call
+
+    def _complete(self) -> CacheEntry:
+        """Return the entry."""
+        if self._entry is None:
+            raise CaptureError(f"{self._what} {self._missing}")
+        return self._entry
+
+    def launch(self, **arrays: Any) -> Any:
+        """Launch the captured work on the caller's current stream.
+
+        Parameters
+        ----------
+        **arrays
+            One array for each input, of the same shape, dtype, strides and alignment.
+
+        Returns
+        -------
+        object
+            The outputs, in fresh memory; also in ``outputs``.
+
+        Raises
+        ------
+        SignatureError
+            An array is missing or differs from the one that was captured.
+        """
+        entry = self._complete()
+        if set(arrays) != set(self._names):
+            raise SignatureError(
+                f"launch() takes the inputs {sorted(self._names)}, not {sorted(arrays)}"
+            )
+        call = self._reader.read((), arrays)
+        found = entry.match(call)
+        if call.key != self._key or found is None:
+            raise self._other_arrays(entry, call)
+        self.outputs = entry.launch(call, found)
+        return self.outputs
+
+    def _other_arrays(self, entry: CacheEntry, call: Call) -> SignatureError:
+        specs = [call.adapter.spec(array) for array in call.arrays]
+        lines = entry.signature.difference(self._reader.describe(call, specs))
+        return SignatureError(
+            "launch() was given other arrays than were captured: "
+            + ("; ".join(lines) or "memory is shared differently")
+        )
+
+    def info(self) -> EntryInfo:
+        """Return a description of the captured graph.
+
+        Returns
+        -------
+        EntryInfo
+        """
+        return describe_entry(self._complete(), self._what.removeprefix("the "))
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():  # the driver frees everything by itself then
+            self.close()
+
+    def close(self) -> None:
+        """Free the graph and everything it owns; it cannot be launched any more."""
+        self._missing = "has been closed"
+        if self._entry is not None:
+            self._entry.close()
+            self._entry = None
+
+
+def _signature_function(names: tuple[str, ...]) -> Any:
+    """Make a function whose parameters are the inputs, for paths in messages."""
+    bad = [name for name in names if not str(name).isidentifier() or iskeyword(name)]
+    if bad:
+        raise SignatureError(f"names of inputs must be identifiers, not {bad}")
+    return eval(f"lambda {', '.join(names)}: None")
