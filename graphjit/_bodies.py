@@ -18,9 +18,11 @@ from graphjit._adapters import registry
 from graphjit._adapters.interface import Adapter, ArraySpec
 from graphjit._capture import current_capture, is_capturing_here
 from graphjit._containers import flatten, steps_text, unflatten
+from graphjit._source import user_line
 from graphjit.errors import CaptureError, ControlFlowError
 
 R = TypeVar("R")
+BODY = "what body_fn returns"
 _NUMBERS = (bool, int, float, complex, np.generic)
 
 
@@ -49,26 +51,30 @@ class Values:
         """Return the leaves in their containers."""
         return unflatten(self.tree, self.leaves)
 
-    def followed_by(self, value: Any) -> Values:
+    def followed_by(self, value: Any, other: str) -> Values:
         """Copy a result that must be like this one."""
-        return replace(self, leaves=[copied_leaf(self.adapter, leaf) for leaf in self.like(value)])
+        leaves = [copied_leaf(self.adapter, leaf) for leaf in self.like(value, other)]
+        return replace(self, leaves=leaves)
 
-    def like(self, value: Any) -> list[Any]:
-        """Return the leaves of a result that must be like this one."""
+    def like(self, value: Any, other: str) -> list[Any]:
+        """Return the leaves of a result that must be like this one; ``other`` says whose it is."""
         leaves, tree = flatten(value, registry.is_array)
         if tree != self.tree:
-            raise ControlFlowError(
-                f"{self.what} is {_tree_text(self.tree)}, and what should be like it "
-                f"{_tree_text(tree)}"
-            )
+            raise self._unlike("", _tree_text(self.tree), other, _tree_text(tree))
         paths = optree.treespec_paths(self.tree)
-        for path, mine, other in zip(paths, self.leaves, leaves, strict=True):
-            if self._form(mine) != self._form(other):
-                raise ControlFlowError(
-                    f"{self.what}{steps_text(path)} is {_text(self._form(mine))}, and what should "
-                    f"be like it {_text(self._form(other))}"
-                )
+        for path, mine, theirs in zip(paths, self.leaves, leaves, strict=True):
+            forms = self._form(mine), self._form(theirs)
+            if forms[0] != forms[1]:
+                raise self._unlike(steps_text(path), _text(forms[0]), other, _text(forms[1]))
         return leaves
+
+    def _unlike(self, path: str, mine: str, other: str, theirs: str) -> ControlFlowError:
+        return ControlFlowError(
+            f"{self.what}{path} is {mine}, and {other}{path} is {theirs}, at "
+            f"{user_line(self.adapter.library_modules)}. Both must be the same containers, with "
+            f"arrays of the same shapes and dtypes: convert with astype, or begin with the other "
+            f"dtype."
+        )
 
     def _form(self, leaf: Any) -> Any:
         """Return what must be the same: dtype and shape, or the value itself."""
@@ -79,8 +85,15 @@ class Values:
         return leaf
 
 
+def check_like(value: Any, what: str, result: Any, other: str) -> None:
+    """Refuse a result that is not like a value."""
+    leaves, tree = flatten(value, registry.is_array)
+    Values(registry.find(leaves), what, leaves, tree).like(result, other)
+
+
 def _tree_text(tree: Any) -> str:
-    return str(tree).removeprefix("PyTreeSpec(").partition(", NoneIsLeaf")[0]
+    text = str(tree).removeprefix("PyTreeSpec(").partition(", NoneIsLeaf")[0]
+    return "one array or number" if text == "*" else f"the container {text}"
 
 
 def _text(form: Any) -> str:

@@ -15,14 +15,14 @@ import numpy as np
 
 from graphjit._adapters.interface import Adapter
 from graphjit._aliasing import are_apart
-from graphjit._bodies import Values, copied_leaf
+from graphjit._bodies import BODY, Values, copied_leaf
 from graphjit._capture import Capture
 from graphjit._driver.interface import CONDITION_SIGNED
 from graphjit._flow import Again, Branch, Integer, Item, Loop
 
 _KEEPS = (
-    "{what} keeps {n} arrays that it has made, of {nbytes} bytes, beyond its end: in a variable "
-    "of the outside, an attribute, or a cache of a library that a call before the first capture "
+    "{what} keeps {n} that it has made, of {nbytes} bytes, beyond its end: in a variable outside "
+    "of it, an attribute, or a cache of a library that a call before the first capture "
     "would have filled. Whether they are written is decided on the device; return them"
 )
 
@@ -31,6 +31,10 @@ def captured_branch(
     capture: Capture, decider: Any, functions: Sequence[Callable[[], Any]], *, is_truth: bool
 ) -> Any:
     """Capture each function as a body; return arrays that the one that is run writes to."""
+    names = ["cond: what true_fn returns", "what false_fn returns"]
+    if not is_truth:
+        names = [f"what branches[{i}] returns" for i in range(len(functions))]
+        names[0] = f"switch: {names[0]}"
     _refuse_missing(capture)
     capture.cut()
     branch = Branch(_integer(capture, decider), is_truth)
@@ -40,10 +44,10 @@ def captured_branch(
         branch.bodies.append([])
         with _body(capture, branch.bodies[-1], f"branch {i}", results) as kept:
             if results is None:
-                results = Values.copied(function(), "the result of the first branch")
+                results = Values.copied(function(), names[0])
                 kept += results.arrays
             else:
-                _assign(results, results.like(function()))
+                _assign(results, results.like(function(), names[i]))
     assert results is not None
     return results.value()
 
@@ -62,7 +66,7 @@ def captured_loop(
     capture.flow.add(loop)
     del pred
     with capture.regions.loop(), _body(capture, loop.body, "the body of the loop", None):
-        _assign(carry, carry.like(body_fn(carry.value())))
+        _assign(carry, carry.like(body_fn(carry.value()), BODY))
         pred = cond_fn(carry.value())
         capture.cut()
         capture.flow.add(Again(loop, _integer(capture, pred)))
@@ -91,7 +95,8 @@ def _body(
     left = [r for r in made if r.freed is None and r.ptr not in known]
     if left:
         nbytes = sum(region.nbytes for region in left)
-        raise capture.refuse(_KEEPS.format(what=what, n=len(left), nbytes=nbytes))
+        count = "1 array" if len(left) == 1 else f"{len(left)} arrays"
+        raise capture.refuse(_KEEPS.format(what=what, n=count, nbytes=nbytes))
 
 
 def _integer(capture: Capture, decider: Any) -> Integer:

@@ -229,7 +229,18 @@ def _array_text(value: tuple[Any, ...]) -> str:
 
 
 def static_text(key: Any) -> str:
-    return repr(key[-1]) if isinstance(key, tuple) and len(key) > 1 else repr(key)
+    """Return a value as it is written in Python; numbers are keyed by their bits."""
+    if not isinstance(key, tuple) or len(key) < 2:
+        return repr(key)
+    kind, *bits = key
+    if kind in (float, complex):
+        numbers = [struct.unpack("<d", part)[0] for part in bits]
+        return repr(numbers[0] if kind is float else complex(*numbers))
+    if isinstance(kind, type) and issubclass(kind, np.generic):
+        return repr(np.frombuffer(bits[1], bits[0])[0])
+    if kind is slice:
+        return f"slice({', '.join(map(static_text, bits))})"
+    return repr(bits[-1])
 
 
 def array_text(spec: ArraySpec) -> str:

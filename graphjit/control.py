@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from graphjit._adapters import registry
-from graphjit._bodies import R, Values, capture_of, new_values
+from graphjit._bodies import BODY, R, Values, capture_of, check_like, new_values
 from graphjit._captured_flow import captured_branch, captured_loop
 from graphjit.errors import ControlFlowError
 
@@ -170,13 +170,13 @@ def while_loop(cond_fn: Callable[[R], Any], body_fn: Callable[[R], R], init: R) 
         _check_pred(pred)
         return pred
 
-    carry = Values.copied(init, "init")
+    carry = Values.copied(init, "while_loop: init")
     capture = capture_of("control flow", *carry.arrays)
     if capture is not None:
         captured_loop(capture, carry, pred_of, body_fn)
     else:
         while bool(pred_of(carry.value())):
-            carry = carry.followed_by(body_fn(carry.value()))
+            carry = carry.followed_by(body_fn(carry.value()), BODY)
     return carry.value()  # type: ignore[no-any-return]
 
 
@@ -214,7 +214,9 @@ def fori_loop(lower: Any, upper: Any, body_fn: Callable[[Any, R], R], init: R) -
 
     def body(carry: Any) -> Any:
         index, end, value = carry
-        return index + 1, end, body_fn(index, value)
+        result = body_fn(index, value)
+        check_like(value, "fori_loop: init", result, BODY)
+        return index + 1, end, result
 
     first, end = (_int64(bound) for bound in (lower, upper))
     *_, last = while_loop(lambda carry: carry[0] < carry[1], body, (first, end, init))
@@ -240,7 +242,8 @@ def _check_decider(array: Any, kinds: str, function: str, name: str, wanted: str
             f"{function}: {name} is a {type(array).__qualname__}; it must be {wanted}"
         )
     if array.dtype.kind not in kinds or array.shape != ():
+        hint = "; reduce it with any() or all()" if array.dtype.kind == "b" else ""
         raise ControlFlowError(
             f"{function}: {name} is an array {array.dtype} {array.shape}; it must be 0-d, "
-            f"and {wanted}"
+            f"and {wanted}{hint}"
         )

@@ -298,7 +298,7 @@ def test_numbers_and_other_leaves():
         ),
         (
             lambda x: while_loop(lambda c: c[0].sum() < 9, lambda c: [c[0]], (abs(x),)),
-            r"init is \(\*,\)",
+            r"while_loop: init is the container \(\*,\)",
         ),
         (lambda x: fori_loop(0.0, 3, lambda i, c: c, x), "lower is a float"),
         (lambda x: fori_loop(0, x, lambda i, c: c, x), "upper is an array"),
@@ -320,9 +320,9 @@ def test_what_has_the_wrong_form_is_refused(fn, message):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (lambda x: x[:2], r"result of the first branch is float64 \(3,\).*float64 \(2,\)"),
+        (lambda x: x[:2], r"true_fn returns is float64 \(3,\).*false_fn returns is float64 \(2,\)"),
         (lambda x: x.astype("f4"), "float32"),
-        (lambda x: (x, x), r"is \*, and .* \(\*, \*\)"),
+        (lambda x: (x, x), r"is one array or number, and .* \(\*, \*\)"),
         (lambda x: None, "None"),
     ],
 )
@@ -383,7 +383,7 @@ def test_an_array_that_a_body_keeps():
         return x
 
     fn = graphed(lambda x: cond(x.sum() > 0, lambda: x, lambda: store(x)))
-    with pytest.raises(graphjit.CaptureError, match=r"branch 1 keeps 1 arrays .* of 24 bytes"):
+    with pytest.raises(graphjit.CaptureError, match=r"branch 1 keeps 1 array .* of 24 bytes"):
         fn(abs(normal(3)))
     assert not kept
 
