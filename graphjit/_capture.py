@@ -44,6 +44,11 @@ _HOST_READ = (
     "part, or 'eager' to run it uncaptured."
 )
 
+_READ_IN_BODY = (
+    "{call} reads the contents of a device array on the host in a branch or a loop of "
+    "graphjit.control while {function} is captured, at {where}. How often that is done is decided "
+    "on the device: keep the value there (cupy.where, a 0-d array), or read it behind the loop."
+)
 _RECURSION = (
     "the graphed function {name} calls itself, and a graph cannot be a child of itself; call "
     "{name}.__wrapped__, which becomes part of the graph that it is called in"
@@ -106,8 +111,9 @@ class Capture:
         call = library_call(modules) or call
         if self.replay is not None and not self.flow.is_in_body:
             return self.replay.read(self, call, ptr, nbytes)
+        text = _READ_IN_BODY if self.flow.is_in_body else _HOST_READ
         self.failure = HostReadError(
-            _HOST_READ.format(call=call, function=self.function, where=user_line(modules))
+            text.format(call=call, function=self.function, where=user_line(modules))
         )
         raise self.failure
 

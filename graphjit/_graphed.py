@@ -17,7 +17,7 @@ import wrapt
 from graphjit._cache import CacheInfo
 from graphjit._hit import call_graphed, set_call_slot
 from graphjit._offered import Offered
-from graphjit._options import Options, refuse_generators
+from graphjit._options import Options, refuse_other_callables
 from graphjit._state import State
 from graphjit._typing import Decorator, Graphed, P, R
 from graphjit.errors import GraphjitError
@@ -202,7 +202,7 @@ def graphed(
     def decorate(wrapped: Callable[..., Any]) -> GraphedFunction:
         if isinstance(wrapped, GraphedFunction):
             raise GraphjitError(f"{wrapped!r} is graphed already")
-        refuse_generators(wrapped)
+        refuse_other_callables(wrapped)
         return GraphedFunction(wrapped, options)
 
     return decorate if fn is None else decorate(fn)
@@ -214,9 +214,14 @@ def caches() -> dict[str, CacheInfo]:
     Returns
     -------
     dict of str to CacheInfo
-        Module and qualified name -> counts.
+        Module and qualified name -> counts; several of one name are numbered.
     """
-    return {
-        f"{getattr(g, '__module__', '?')}.{g._self_state.name}": g.cache_info()
-        for g in list(_graphed_functions)
-    }
+    found: dict[str, CacheInfo] = {}
+    for g in list(_graphed_functions):
+        plain = name = f"{getattr(g, '__module__', '?')}.{g._self_state.name}"
+        n = 1
+        while name in found:
+            n += 1
+            name = f"{plain} #{n}"
+        found[name] = g.cache_info()
+    return found

@@ -84,9 +84,13 @@ def check_options(what: str, **options: Any) -> None:
             raise ValueError(f"{what}({name}={value!r}): must be one of {choices}")
 
 
-def refuse_generators(wrapped: Callable[..., Any]) -> None:
-    """Refuse what runs its code later, or in pieces: there is no one call to capture."""
+def refuse_other_callables(wrapped: Callable[..., Any]) -> None:
+    """Refuse classes, and what runs its code later or in pieces: there is no call to capture."""
     fn = getattr(wrapped, "__func__", wrapped)
+    if not callable(fn):
+        raise TypeError(f"graphed() takes a function, not {wrapped!r}")
+    if isinstance(fn, type):
+        raise TypeError(f"{fn.__qualname__} is a class: decorate the method that does the work")
     for test, kind in (
         (inspect.isgeneratorfunction, "a generator function"),
         (inspect.iscoroutinefunction, "a coroutine function"),

@@ -7,6 +7,7 @@ bytes, times in microseconds.
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -87,6 +88,7 @@ class EntryInfo:
         Places in the parameters that dynamic scalars are written to.
     segments : int
         Graphs that a function is split into at its reads on the host; one if it reads nothing.
+        All other numbers are sums over these.
     host_reads : int
         Reads that its calls have waited for.
     draws : int
@@ -167,6 +169,8 @@ class EntryInfo:
 
     def __str__(self) -> str:
         nodes = ", ".join(f"{n} {kind}" for kind, n in self.nodes.items()) or "no nodes"
+        if self.segments > 1:
+            nodes = f"{self.segments} graphs with {self.host_reads} reads on the host, {nodes}"
         return (
             f"{self.signature}\n"
             f"  {nodes}; {self.relocations} relocations, {self.patch_kind} patch; "
@@ -181,36 +185,40 @@ def describe_entry(
     entry: CacheEntry, name: str, profile: Callable[..., Profile] | None = None
 ) -> EntryInfo:
     """Copy an entry's facts; ``name`` is that of the function, which ``profile`` profiles."""
-    executable = entry.executable
-    parts = {name: entry}
+    named = {name: entry}
     if entry.segments is not None:
         segments = enumerate(entry.segments.segments())
-        parts = {f"{name}, part {i}": segment.entry for i, segment in segments}
+        named = {f"{name}, part {i}": segment.entry for i, segment in segments}
+    parts = list(named.values())
+    nodes: Counter[str] = Counter()
+    for part in parts:
+        nodes.update(part.node_counts)
+    externals = tuple(external for part in parts for external in part.externals)
     return EntryInfo(
         signature=entry.signature,
         hits=entry.counts.hits,
-        patches=entry.counts.patches,
-        launches=entry.counts.launches,
-        nodes=dict(entry.node_counts),
-        critical_path=entry.critical_path,
-        relocations=len(entry.plan.table) + len(entry.plan.words),
-        scalar_words=len(entry.plan.scalars),
+        patches=sum(part.counts.patches for part in parts),
+        launches=sum(part.counts.launches for part in parts),
+        nodes=dict(nodes),
+        critical_path=max(part.critical_path for part in parts),
+        relocations=sum(len(part.plan.table) + len(part.plan.words) for part in parts),
+        scalar_words=sum(len(part.plan.scalars) for part in parts),
         segments=entry.segments.n_segments if entry.segments else 1,
         host_reads=entry.segments.n_reads if entry.segments else 0,
         draws=len(entry.draws),
-        patch_kind=executable.patch_kind,
-        scratch_nbytes=entry.scratch_nbytes,
-        output_nbytes=entry.outputs.nbytes,
-        constant_nbytes=sum(nbytes for _, nbytes in entry.constant_ranges),
-        external_nbytes=sum(e.nbytes for e in entry.externals),
-        table_nbytes=executable.table_nbytes,
-        externals=tuple(entry.externals),
+        patch_kind=" and ".join(sorted({part.executable.patch_kind for part in parts})),
+        scratch_nbytes=sum(part.scratch_nbytes for part in parts),
+        output_nbytes=sum(part.outputs.nbytes for part in parts),
+        constant_nbytes=sum(nbytes for part in parts for _, nbytes in part.constant_ranges),
+        external_nbytes=sum(external.nbytes for external in externals),
+        table_nbytes=sum(part.executable.table_nbytes for part in parts),
+        externals=externals,
         implicit=tuple(entry.watch.array_paths()),
-        capture_us=entry.capture_us,
-        instantiate_us=entry.instantiate_us,
+        capture_us=sum(part.capture_us for part in parts),
+        instantiate_us=sum(part.instantiate_us for part in parts),
         last_use=dt.datetime.fromtimestamp(entry.counts.last_time),
         _profile=profile,
-        _parts={name: part.graph_source() for name, part in parts.items()},
+        _parts={name: part.graph_source() for name, part in named.items()},
     )
 
 

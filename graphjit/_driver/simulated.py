@@ -236,6 +236,7 @@ class SimulatedDriver(SimulatedHost):
     def graph_exec_kernel_node_set_params(
         self, graph_exec: Any, node: Any, params: SimulatedParams
     ) -> None:
+        self._refuse_in_host_function("cuGraphExecKernelNodeSetParams")
         _check_exec(graph_exec, "cuGraphExecKernelNodeSetParams")
         with self._lock:
             self.counts["set_params"] += 1

@@ -8,6 +8,7 @@ Source: cuMemHostAlloc, cuLaunchHostFunc, cuGraphAddHostNode, cuEventRecordWithF
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +54,7 @@ class SimulatedHost(SimulatedRuntime):
         if capture is not None:
             capture.append(stream, "host", None, {"number": number})
         else:
-            self.host_functions[number]()
+            self._call(self.host_functions[number])
 
     def graph_add_host_node(self, graph: Any, number: int) -> SimulatedNode:
         return graph.add("host", number=number)  # type: ignore[no-any-return]
@@ -85,12 +86,23 @@ class SimulatedHost(SimulatedRuntime):
     def execute_on_host(self, node: SimulatedNode) -> None:
         """Execute a node that is no work of the device's."""
         if node.kind == "host":
-            self.host_functions[node.fields["number"]]()
+            self._call(self.host_functions[node.fields["number"]])
         else:
             event = node.fields["event"]
             self._recorded(event, "cuGraphLaunch")
             if node.kind == "event_record":
                 self._times[event] = time.perf_counter()
+
+    def _call(self, function: Callable[[], None]) -> None:
+        """Call a host function, as CUDA does: in another thread, which may use no CUDA."""
+
+        def work() -> None:
+            self._thread.runs_host_function = True
+            function()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
 
     def event_elapsed_us(self, begin: int, end: int) -> float:
         for event in (begin, end):

@@ -77,6 +77,7 @@ class SimulatedStreams:
         self._captures: dict[int, CaptureState] = {}
         """Stream -> the capture that it is part of."""
         self._lock = threading.RLock()
+        self._thread = threading.local()
 
     def stream_create(self, *, is_blocking: bool = False) -> int:
         """Create a stream; a blocking one is ordered with the legacy stream (cuStreamCreate)."""
@@ -98,11 +99,13 @@ class SimulatedStreams:
             raise failure(call, "INVALID_HANDLE", f"stream {stream}")
 
     def stream_synchronize(self, stream: int) -> None:
+        self._refuse_in_host_function("cuStreamSynchronize")
         self._check_stream(stream, "cuStreamSynchronize")
         self._refuse_on_captured(stream, "cuStreamSynchronize")
 
     def device_synchronize(self) -> None:
         """Wait for everything; refused while anything is captured (cuCtxSynchronize)."""
+        self._refuse_in_host_function("cuCtxSynchronize")
         with self._lock:
             captures = set(self._captures.values())
             for capture in captures:
@@ -116,8 +119,14 @@ class SimulatedStreams:
             capture.is_invalidated = True
             raise failure(call, "STREAM_CAPTURE_UNSUPPORTED")
 
+    def _refuse_in_host_function(self, call: str) -> None:
+        """Refuse every call of a thread that runs a host function."""
+        if getattr(self._thread, "runs_host_function", False):
+            raise failure(call, "NOT_PERMITTED", "in a host function")
+
     def refuse_unsafe_call(self, call: str) -> None:
         """Refuse a call that this thread must not make: allocation, a copy that waits."""
+        self._refuse_in_host_function(call)
         here = threading.get_ident()
         with self._lock:
             broken = {
@@ -134,6 +143,7 @@ class SimulatedStreams:
 
     def stream_begin_capture(self, stream: int, mode: str) -> None:
         call = "cuStreamBeginCapture"
+        self._refuse_in_host_function(call)
         self._check_stream(stream, call)
         if mode not in CAPTURE_MODES:
             raise failure(call, "INVALID_VALUE", mode)
@@ -184,6 +194,7 @@ class SimulatedStreams:
 
     def _active_capture(self, stream: int, call: str) -> CaptureState | None:
         """Return the capture that work on a stream becomes part of, or None."""
+        self._refuse_in_host_function(call)
         self._check_stream(stream, call)
         capture = self._captures.get(stream)
         if capture is not None and capture.is_invalidated:

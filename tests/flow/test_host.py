@@ -1,6 +1,7 @@
 """What a captured function does with the host: calls, page-locked memory, events."""
 
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -387,3 +388,31 @@ def test_events_where_there_can_be_none():
         graphed(fn)(normal(3))
     with pytest.raises(graphjit.SignatureError, match="is no event"):
         graphjit.wait_event(3)
+
+
+def test_a_host_function_may_use_no_device():
+    """It runs in another thread, and what it asks of the device is refused there, as by CUDA."""
+    x = normal(3)
+    threads = []
+
+    def ask(h, what):
+        threads.append(threading.current_thread())
+        {"nothing": lambda: None, "launch": lambda: x + 1, "read": x.get, "wait": xp.synchronize}[
+            what
+        ]()
+
+    for what in ("nothing", "launch", "read", "wait"):
+
+        @graphed
+        def fn(y, what=what):
+            host_callback(ask, y, what)
+            return y * 2
+
+        fn(normal(3))
+        fn(normal(3))
+        assert (threads[-1] is threading.main_thread()) is False
+        if what == "nothing":
+            graphjit.synchronize()
+        else:
+            with pytest.raises(HostCallbackError, match="CUDA_ERROR_NOT_PERMITTED"):
+                graphjit.synchronize()

@@ -245,3 +245,44 @@ def test_a_block():
     (node,) = kernels(graph)
     assert "external 0 (an array float64 (3,))" in {w[2] for w in words(node) if not w[3]}
     block.close()
+
+
+def test_numbers_are_shown_as_numbers():
+    """In signatures and explanations, not by the bits that they are keyed by."""
+    call = graphed(lambda x, a, s: x[s] * a)
+    x = xp.ones(4)
+    call(x, 0.1, slice(1, None))
+    text = str(call.explain(x, 0.2, slice(2, None, 2)))
+    assert "a: now 0.2, before 0.1" in text
+    assert "s: now slice(2, None, 2), before slice(1, None, None)" in text
+    for value in (1.5 - 2j, np.float32(0.5), np.int8(3), float("nan")):
+        assert f"now {value!r}," in str(call.explain(x, value, slice(1, None)))
+
+
+def test_entries_of_split_functions_are_sums():
+    """Nodes and memory are those of all graphs, and the text says how many there are."""
+
+    def fn(x):
+        if float(x.sum()) > 0:
+            x = xp.sin(x) + 1
+        return xp.cos(x) * 2
+
+    call = graphed(on_unsupported="split")(fn)
+    for sign in (1, 1, -1, -1):
+        call(xp.ones(4) * sign)
+    (entry,) = call.cache_entries()
+    assert entry.segments == len(entry.graphs) == 3
+    assert sum(entry.nodes.values()) == sum(len(graph.nodes) for graph in entry.graphs)
+    assert entry.output_nbytes >= 64
+    assert "3 graphs with 3 reads on the host" in str(entry)
+
+
+def test_functions_of_one_name_are_counted_apart():
+    """Lambdas, for instance."""
+    functions = [graphed(lambda x: x + 1), graphed(lambda x: x + 2)]
+    for n, fn in enumerate(functions):
+        for _ in range(n + 3):
+            fn(xp.ones(3))
+    name = "test_functions_of_one_name_are_counted_apart.<locals>.<lambda>"
+    hits = sorted(info.hits for key, info in graphjit.caches().items() if name in key)
+    assert hits == [2, 3]

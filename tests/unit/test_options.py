@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from helpers.processes import run_python
 
+from graphjit import graphed
 from graphjit._options import Options, is_disabled
 
 ROOT = Path(__file__).parents[2]
@@ -86,3 +87,20 @@ def test_counts_must_be_positive(name, value):
     """The message has the option and the value."""
     with pytest.raises(ValueError, match=rf"@graphed\({name}={value}\)"):
         Options(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "message"), [(3, "takes a function, not 3"), (dict, "dict is a class")]
+)
+def test_what_is_no_function(wrapped, message):
+    """It is refused when it is decorated, and not at its first call."""
+    with pytest.raises(TypeError, match=message):
+        graphed(wrapped)
+
+
+@pytest.mark.parametrize("options", [{"max_entries": "5"}, {"warmup": "2"}, {"warmup": None}])
+def test_numbers_that_are_none(options):
+    """The message names the option."""
+    (name,) = options
+    with pytest.raises(TypeError, match=rf"@graphed\({name}=.*must be an integer"):
+        graphed(**options)

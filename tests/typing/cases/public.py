@@ -15,7 +15,7 @@ with graphjit.capture(inputs={"x": x}) as block:
     block.outputs = block.inputs["x"] * 2
 reveal_type(block)  # note: Revealed type is "graphjit._block.Block"
 reveal_type(block.info())  # note: Revealed type is "graphjit.inspection.EntryInfo"
-block.launch(1)  # error: Too many arguments for "launch" of "Block"
+block.launch(1)  # error: Too many arguments for "launch" of "EntryLauncher"
 
 counts = graphjit.caches()["name"]
 reveal_type(counts.hits)  # note: Revealed type is "int"
