@@ -25,8 +25,9 @@ from graphjit._entry import CacheEntry
 from graphjit._escapes import refuse_escapes
 from graphjit._executable import Executable
 from graphjit._externals import External, find_externals
+from graphjit._host_calls import HostCall
 from graphjit._instantiate import instantiate
-from graphjit._nodes import CapturedGraph
+from graphjit._nodes import CapturedGraph, EventNode, HostNode
 from graphjit._outputs import OutputPlan, plan_outputs
 from graphjit._probing import Analysed, find_scalars
 from graphjit._regions import ALIGNMENT
@@ -113,7 +114,9 @@ def _finish(
         capture_us=(captured_at - setup.started) * 1e6,
         instantiate_us=(time.perf_counter() - captured_at) * 1e6,
         kept=[*adapter.libraries_in_use(options.library_code), *capture.kept],
-        static_memory=_complete(executable, externals, adapter, memory_nbytes, options),
+        static_memory=_complete(
+            executable, externals, adapter, memory_nbytes, options, _host_calls(capture, graph)
+        ),
         can_be_native=_can_be_native(setup, options, outputs),
         segment=segment,
     )
@@ -147,6 +150,13 @@ def _results_of(
     return segment, segment.layout if segment else _outputs_of(captured, setup, options)
 
 
+def _host_calls(capture: Capture, graph: CapturedGraph) -> list[tuple[int, Callable[[], None]]]:
+    """Return (number, function) of the host nodes; of a split function, those of this part."""
+    numbers = {node.number for node in graph.nodes if isinstance(node, HostNode)}
+    calls = [call for call in capture.kept if isinstance(call, HostCall)]
+    return [(call.number, call.function) for call in calls if call.number in numbers]
+
+
 def _segment_of(captured: Captured, setup: Setup, options: EntryOptions) -> Segment | None:
     """Plan the part of the function that was captured; None if it is the whole."""
     capture, replay = setup.capture, setup.capture.replay
@@ -167,10 +177,13 @@ def _complete(
     adapter: Adapter,
     memory_nbytes: list[int],
     options: EntryOptions,
+    host_calls: list[tuple[int, Callable[[], None]]],
 ) -> list[Memory] | None:
     """Order the launches with those of other graphs; return the memory of static outputs."""
     try:
         take_turns(executable, externals)
+        if not options.profile:
+            executable.host_calls = host_calls
         is_static = options.outputs == "static"
         return [adapter.allocate(nbytes) for nbytes in memory_nbytes] if is_static else None
     except BaseException:
@@ -218,6 +231,9 @@ def _changes_arguments(setup: Setup, graph: CapturedGraph, plan: RelocationPlan)
     """Say whether the graph may write to memory that the function did not ask for itself."""
     given = plan.memory[plan.table[:, 2] < len(setup.leaders)]
     accesses = _accesses_of(setup.capture, graph, plan)
+    outside = (HostNode, EventNode)
+    if setup.capture.host_memory or any(isinstance(node, outside) for node in graph.nodes):
+        return True  # the host has seen something of the launch
     return bool(plan.words) or may_write(accesses, set(given.tolist()))
 
 

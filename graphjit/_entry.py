@@ -84,10 +84,13 @@ class CacheEntry:
         """Hits, patches, launches and last use."""
         return self.executable.counts
 
-    @property
-    def calls_host(self) -> bool:
-        """Say whether a launch calls functions of the host."""
-        return "host" in self.node_counts
+    def report(self) -> None:
+        """Raise what functions raised that earlier launches have called, if this one calls some."""
+        parts = [self]
+        if self.segments is not None:
+            parts = [segment.entry for segment in self.segments.segments()]
+        if any(part.executable.host_calls for part in parts):
+            raise_failure()
 
     def match(self, call: Call) -> list[Any] | None:
         """Return the arrays of a call, arguments and implicit ones; None if it does not fit."""
@@ -131,8 +134,6 @@ class CacheEntry:
 
         ``MISS`` if the entry has been evicted meanwhile.
         """
-        if self.calls_host:
-            raise_failure()
         if self.segments is not None:
             return self.segments.run(call, arrays)
         launched = self.launch_on(arrays, scalars=call.scalars)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from graphjit._driver import host_functions
 from graphjit._driver.interface import Driver
 from graphjit._hit import TURNS, HitCounts, Lock
 from graphjit._timing import Timing
@@ -65,6 +66,8 @@ class Executable:
     """Events of memory that other graphs work in, too; see ``_turns``."""
     timing: Timing | None = None
     """Of a graph that takes the times of its nodes."""
+    host_calls: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
+    """(number, function) of what a launch calls on the host."""
     library_memory: list[Any] = field(default_factory=list)
 
     def launch(
@@ -88,11 +91,22 @@ class Executable:
                     draw(slots)
                 if not counts.points_at(slots):
                     self._patch(slots)
-                self._launch(stream)
+                self._launch_armed(stream)
                 counts.launches += 1
             finally:
                 counts.launching = 0
             return True
+
+    def _launch_armed(self, stream: int) -> None:
+        """Launch; the functions of the host are kept until it has called them."""
+        for number, function in self.host_calls:
+            host_functions.arm(number, function)
+        try:
+            self._launch(stream)
+        except BaseException:
+            for number, _ in self.host_calls:
+                host_functions.disarm(number)
+            raise
 
     def _launch(self, stream: int) -> None:
         driver = self.driver

@@ -24,6 +24,7 @@ import numpy as np
 from graphjit._adapters.interface import Adapter, ArraySpec
 from graphjit._capture import Capture
 from graphjit._containers import flatten, unflatten
+from graphjit._driver import host_functions
 from graphjit._driver.interface import Driver
 from graphjit._host_memory import HostMemory
 from graphjit.errors import HostCallbackError
@@ -34,20 +35,21 @@ _IN_BODY = (
 )
 _DYNAMIC = "it calls a host function and has dynamic scalars: a launch would give it the old ones"
 _FAILED = (
-    "{name}, called by a graph of {function} at {where}, raised {error!r}. The work behind it has "
+    "{name}, called by a graph of {function} at {where}, raised {error}. The work behind it has "
     "been carried out nevertheless: a graph launch cannot be stopped."
 )
 _MAX_FAILURES = 100
-_failures: deque[HostCallbackError] = deque(maxlen=_MAX_FAILURES)
+_failures: deque[HostCallbackError] = deque()
 """What functions raised and nobody has been told yet, the oldest first."""
 
 
 class HostCall:
-    """Keeps a function callable for as long as a graph needs it."""
+    """What a graph calls: a number, and the function that each launch arms it with."""
 
-    def __init__(self, driver: Driver, function: Callable[[], None]) -> None:
-        self.number = driver.host_function_create(function)
-        weakref.finalize(self, driver.host_function_destroy, self.number).atexit = False
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.number = host_functions.new_number()
+        self.function = function
+        weakref.finalize(self, host_functions.forget, self.number).atexit = False
 
 
 class _Staged(NamedTuple):
@@ -74,12 +76,22 @@ class _Invocation:
             given = [leaf.copy() if type(leaf) is _Staged else leaf for leaf in self._leaves]
             self._fn(*unflatten(self._tree, given))
         except BaseException as error:  # noqa: BLE001 - a thread of the driver's cannot raise it
-            name = getattr(self._fn, "__qualname__", repr(self._fn))
-            function, where = self._place
-            text = _FAILED.format(name=name, function=function, where=where, error=error)
-            failure = HostCallbackError(text)
-            failure.__cause__ = error
-            _failures.append(failure)
+            _note_failure(self._fn, self._place, error)
+
+
+def _note_failure(fn: Callable[..., Any], place: tuple[str, str], error: BaseException) -> None:
+    """Keep what a function raised until somebody asks; the first ones, if there are too many."""
+    if len(_failures) >= _MAX_FAILURES:
+        return
+    try:
+        what = repr(error)
+    except Exception:  # noqa: BLE001 - it says no more than its class
+        what = type(error).__name__
+    name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    text = _FAILED.format(name=name, function=place[0], where=place[1], error=what)
+    failure = HostCallbackError(text)
+    failure.__cause__ = error
+    _failures.append(failure)
 
 
 def record(capture: Capture, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -94,7 +106,7 @@ def record(capture: Capture, fn: Callable[..., Any], args: tuple[Any, ...]) -> N
     leaves, tree = flatten(args, adapter.is_array)
     staged = [_stage(driver, adapter, x) if adapter.is_array(x) else x for x in leaves]
     place = capture.function, capture.where()
-    call = HostCall(driver, _Invocation(fn, staged, tree, place))
+    call = HostCall(_Invocation(fn, staged, tree, place))
     _wait_at_exit(driver.wait_for_device)
     capture.kept.append(call)
     driver.launch_host_function(call.number, adapter.current_stream())
@@ -111,6 +123,11 @@ def _stage(driver: Driver, adapter: Adapter, array: Any) -> _Staged:
 def _wait_at_exit(wait_for_device: Callable[[], None]) -> None:
     """Let launches end before Python does: no function can be called after that."""
     atexit.register(wait_for_device)
+
+
+def has_failures() -> bool:
+    """Say whether there is something to report."""
+    return bool(_failures)
 
 
 def raise_failure() -> None:

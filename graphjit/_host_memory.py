@@ -30,7 +30,7 @@ class HostMemory:
 
     def view(self, spec: ArraySpec) -> np.ndarray[Any, Any]:
         """Return it as an array like the one that ``copy_in`` was given."""
-        octets = self.driver.host_view(self.ptr, self.nbytes)
+        octets = self.driver.host_view(self.ptr, self.nbytes, self)
         return np.ndarray(spec.shape, spec.dtype, octets.data, -spec.low, spec.strides)
 
     def copy_in(self, adapter: Adapter, array: Any, spec: ArraySpec) -> None:

@@ -178,8 +178,7 @@ class _Walker:
 
     def _walk_object(self, parent: int, place: Place, path: str, value: Any) -> None:
         index = self._add(parent, place, watch.same_object(value), path, "object")
-        # A launch calls a host function, which sees what there is then.
-        if self._is_new(id(value)) and id(value) not in self.ran.host_functions:
+        if self._is_new(id(value)) and not self.ran.is_host_function(value):
             self._walk_inside(index, path, value)
 
     def _walk_inside(self, index: int, path: str, value: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from graphjit._arguments import ArgumentReader, Call
 from graphjit._entry import CacheEntry
+from graphjit._host_calls import has_failures
 from graphjit.errors import CaptureError, SignatureError
 from graphjit.inspection import EntryInfo, describe_entry
 
@@ -75,6 +76,8 @@ class EntryLauncher:
         found = entry.match(call)
         if call.key != self._key or found is None:
             raise self._other_arrays(entry, call)
+        if has_failures():
+            entry.report()
         self.outputs = entry.launch(call, found)
         return self.outputs
 

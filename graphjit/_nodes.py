@@ -123,7 +123,7 @@ class HostNode:
     kind: ClassVar[str] = "host"
     handle: Any
     number: int
-    """Of the function, as ``Driver.host_function_create`` gave it."""
+    """Of the function; see ``_driver/host_functions.py``."""
 
 
 @dataclass(frozen=True, slots=True)

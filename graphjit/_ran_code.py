@@ -43,14 +43,19 @@ class RanCode:
     codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
     library_modules: set[str] = field(default_factory=set)
     """Modules of the array library whose code ran."""
-    host_functions: dict[int, Any] = field(default_factory=dict)
-    """id -> functions that are called by the graph itself: what they reach is theirs."""
+    host_codes: set[types.CodeType] = field(default_factory=set)
+    """The code of functions that the graph itself calls."""
 
     def add(self, other: RanCode) -> None:
         """Add what ran another time."""
         self.codes.update(other.codes)
         self.library_modules |= other.library_modules
-        self.host_functions.update(other.host_functions)
+        self.host_codes |= other.host_codes
+
+    def is_host_function(self, value: Any) -> bool:
+        """Say whether launches call a function, and nothing else: it sees what there is then."""
+        code = getattr(value, "__code__", None)
+        return code in self.host_codes and code not in self.codes
 
     def names(self) -> frozenset[str]:
         """Return every name by which the code may reach an attribute."""
@@ -135,8 +140,9 @@ def watch_code(
 @contextmanager
 def as_host_function(function: Any) -> Iterator[None]:
     """Call a function that launches call, too, or record the call."""
-    for ran in getattr(_watching, "around", ()):
-        ran.host_functions[id(function)] = function
+    if isinstance(function, types.FunctionType):
+        for ran in getattr(_watching, "around", ()):
+            ran.host_codes.add(function.__code__)
     was_paused = getattr(_watching, "is_paused", False)
     _watching.is_paused = True
     try:

@@ -20,6 +20,7 @@ from graphjit._cache import Cache
 from graphjit._capture import current_capture, is_capturing_here, refuse_new_thread
 from graphjit._entry import CacheEntry
 from graphjit._hit import IS_COMPILED, MISS
+from graphjit._host_calls import has_failures
 from graphjit._implicit import find_implicit
 from graphjit._nvtx import IS_ANNOTATING, annotated
 from graphjit._options import Options, is_disabled
@@ -91,6 +92,8 @@ class State:
         if found is None:
             return MISS
         self.cache.count_hit(found[0])
+        if has_failures():
+            found[0].report()
         with annotated(call.adapter, "launch", self.name):
             return self._launch(call, *found, args, kwargs)
 

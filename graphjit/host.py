@@ -204,6 +204,9 @@ class PinnedArray:
         self._spec = ArraySpec(np.ndarray, shape, kind, strides, device, 0, nbytes)
         self._memory = HostMemory(self._adapter.driver(), nbytes)
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a PinnedArray is memory of this process: copy what its `host` holds")
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Its shape."""

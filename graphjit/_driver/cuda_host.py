@@ -8,7 +8,6 @@ Source: cuMemHostAlloc, cuLaunchHostFunc, cuGraphAddHostNode, cuEventRecordWithF
 from __future__ import annotations
 
 import ctypes
-import itertools
 import os
 from collections.abc import Callable
 from functools import cache
@@ -18,19 +17,19 @@ import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver as cu
 
+from graphjit._driver import host_functions
 from graphjit._driver.cuda_check import check, driver_error, entry_point
 from graphjit._driver.cuda_memory import CudaMemory
+from graphjit._driver.host_functions import owned_bytes
 
 _PREVIEW = "GRAPHJIT_PREVIEW"
 _PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE
 _EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL
-_functions: dict[int, Callable[[], None]] = {}
-_numbers = itertools.count(1)
 
 
 def _call(number: int) -> None:
     """Call a function; a thread of the driver's does this, and holds the GIL meanwhile."""
-    _functions[number]()
+    host_functions.call(number)
 
 
 _callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_call)
@@ -72,19 +71,10 @@ class CudaHost(CudaMemory):
         with self.relaxed():
             check(cu.cuMemFreeHost(ptr), "cuMemFreeHost")
 
-    def host_view(self, ptr: int, nbytes: int) -> npt.NDArray[np.uint8]:
-        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(ptr))
+    def host_view(self, ptr: int, nbytes: int, owner: object) -> npt.NDArray[np.uint8]:
+        return owned_bytes(ptr, nbytes, owner)
 
     # -- host functions
-
-    def host_function_create(self, function: Callable[[], None]) -> int:
-        number = next(_numbers)
-        _functions[number] = function
-        return number
-
-    def host_function_destroy(self, number: int) -> None:
-        self.wait_for_device()
-        _functions.pop(number, None)
 
     def launch_host_function(self, number: int, stream: int) -> None:
         status = _launch_host_func()(stream, _CALL, number)

@@ -8,7 +8,6 @@ Raises: ``DriverError`` with the CUDA function, the name of the error and its co
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -117,8 +116,8 @@ class Driver(Protocol):
     def host_free(self, ptr: int) -> None:
         """Free what ``host_alloc`` gave, once work that may use it is done (cuMemFreeHost)."""
 
-    def host_view(self, ptr: int, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Return page-locked memory as bytes; valid until it is freed."""
+    def host_view(self, ptr: int, nbytes: int, owner: object) -> npt.NDArray[np.uint8]:
+        """Return page-locked memory as bytes, which keep ``owner`` alive."""
 
     def wait_for_device(self) -> None:
         """Wait for all work; legal while any stream is capturing."""
@@ -188,14 +187,11 @@ class Driver(Protocol):
         """
 
     # -- host functions
-    def host_function_create(self, function: Callable[[], None]) -> int:
-        """Make a function callable by graphs; it is kept until ``host_function_destroy``."""
-
-    def host_function_destroy(self, number: int) -> None:
-        """Forget a function, once launches that call it are done."""
-
     def launch_host_function(self, number: int, stream: int) -> None:
-        """Call a function in stream order, or add a node that does (cuLaunchHostFunc)."""
+        """Call what is armed under a number in stream order, or add a node that does.
+
+        cuLaunchHostFunc; see ``host_functions.py``.
+        """
 
     # -- work on streams
     def launch_kernel(self, launch: KernelLaunch, params: bytes, stream: int) -> None:

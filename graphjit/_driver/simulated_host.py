@@ -7,12 +7,12 @@ Source: cuMemHostAlloc, cuLaunchHostFunc, cuGraphAddHostNode, cuEventRecordWithF
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
+from graphjit._driver import host_functions
+from graphjit._driver.host_functions import owned_bytes
 from graphjit._driver.simulated_errors import failure
 from graphjit._driver.simulated_graph import SimulatedNode
 from graphjit._driver.simulated_memory import Bytes
@@ -24,7 +24,6 @@ class SimulatedHost(SimulatedRuntime):
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
-        self._numbers = itertools.count(1)
         self._times: dict[int, float] = {}
         """Event -> when a graph has recorded it."""
 
@@ -36,25 +35,18 @@ class SimulatedHost(SimulatedRuntime):
     def host_free(self, ptr: int) -> None:
         self.memory.free(ptr)
 
-    def host_view(self, ptr: int, nbytes: int) -> Bytes:
-        return self.memory.view(ptr, nbytes)
+    def host_view(self, ptr: int, nbytes: int, owner: object) -> Bytes:
+        view = self.memory.view(ptr, nbytes)
+        return owned_bytes(view.ctypes.data, nbytes, (owner, view))
 
     # -- host functions
-
-    def host_function_create(self, function: Callable[[], None]) -> int:
-        number = next(self._numbers)
-        self.host_functions[number] = function
-        return number
-
-    def host_function_destroy(self, number: int) -> None:
-        self.host_functions.pop(number, None)
 
     def launch_host_function(self, number: int, stream: int) -> None:
         capture = self._active_capture(stream, "cuLaunchHostFunc")
         if capture is not None:
             capture.append(stream, "host", None, {"number": number})
         else:
-            self._call(self.host_functions[number])
+            self._call(number)
 
     def graph_add_host_node(self, graph: Any, number: int) -> SimulatedNode:
         return graph.add("host", number=number)  # type: ignore[no-any-return]
@@ -86,19 +78,19 @@ class SimulatedHost(SimulatedRuntime):
     def execute_on_host(self, node: SimulatedNode) -> None:
         """Execute a node that is no work of the device's."""
         if node.kind == "host":
-            self._call(self.host_functions[node.fields["number"]])
+            self._call(node.fields["number"])
         else:
             event = node.fields["event"]
             self._recorded(event, "cuGraphLaunch")
             if node.kind == "event_record":
                 self._times[event] = time.perf_counter()
 
-    def _call(self, function: Callable[[], None]) -> None:
+    def _call(self, number: int) -> None:
         """Call a host function, as CUDA does: in another thread, which may use no CUDA."""
 
         def work() -> None:
             self._thread.runs_host_function = True
-            function()
+            host_functions.call(number)
 
         thread = threading.Thread(target=work)
         thread.start()

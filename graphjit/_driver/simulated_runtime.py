@@ -9,7 +9,6 @@ Source: cuLaunchKernel, cuMemcpyAsync, cuMemsetD8Async, cuMemAllocAsync, cuMemAl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 
@@ -33,7 +32,6 @@ class SimulatedRuntime(SimulatedStreams):
         super().__init__()
         self.memory = SimulatedMemory(capacity)
         self.counts: Counter[str] = Counter()
-        self.host_functions: dict[int, Callable[[], None]] = {}
 
     # -- in stream order; recorded by a stream under capture
 

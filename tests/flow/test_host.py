@@ -1,7 +1,11 @@
 """What a captured function does with the host: calls, page-locked memory, events."""
 
+import contextlib
+import copy
 import gc
+import pickle
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -10,6 +14,7 @@ from helpers.flow_checks import agrees, counted, held_on_device, normal, same_bi
 import graphjit
 from graphjit import HostCallbackError, PinnedArray, graphed, host_callback
 from graphjit._adapters import simulated_device as device
+from graphjit._driver import host_functions
 from graphjit.control import cond
 from graphjit.testing import simulated as xp
 
@@ -206,36 +211,156 @@ def test_optimize_keeps_the_order():
     assert not seen
 
 
-def test_nothing_is_left_after_eviction():
-    """Functions and page-locked memory go with the graph."""
-    gc.collect()
-    before = len(device.driver().host_functions)
+def test_nothing_is_left_after_a_launch():
+    """What a launch calls is kept until it has been called, and goes with the graph."""
+
+    class Thing:
+        pass
+
+    def make(**options):
+        thing = Thing()
+
+        @graphed(**options)
+        def fn(x):
+            host_callback(lambda h: thing, x)
+            host_callback(lambda h: fn, x)  # a cycle
+            return x * float(x.sum()) if options else x * 2
+
+        for _ in range(3):
+            fn(normal(3))
+        return weakref.ref(thing)
+
+    for options in ({}, {"on_unsupported": "split"}):
+        thing = make(**options)
+        assert host_functions.n_armed() == 0
+        gc.collect()
+        assert thing() is None
+
+
+def test_a_launch_that_fails_calls_nothing(monkeypatch):
+    """The function is not kept for it."""
+
+    @graphed
+    def fn(x):
+        host_callback(len, x)
+        return x * 2
+
+    fn(normal(3))
+
+    def fail(*_):
+        raise graphjit.DriverError("cuGraphLaunch", "CUDA_ERROR_OUT_OF_MEMORY", 2)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(device.driver(), "graph_launch", fail)
+        with pytest.raises(graphjit.DriverError):
+            fn(normal(3))
+    assert host_functions.n_armed() == 0
+    fn(normal(3))
+
+
+def test_what_computes_and_is_called_is_watched():
+    """A function, an object or an array that is also used for the result never gets stale."""
+    factor = 2.0
+
+    def helper(x):
+        return x * factor
+
+    def change(value):
+        nonlocal factor
+        factor = value
+
+    class Model:
+        def __init__(self):
+            self.scale, self.w = 2.0, normal(3)
+
+        def __call__(self, h):
+            pass
+
+        def apply(self, x):
+            return x * self.scale + model.w
+
+    model = Model()
 
     def fn(x):
-        host_callback(print, x)
-        return x
+        y = helper(x)
+        host_callback(helper, y)
+        host_callback(model, y)
+        return model.apply(y)
 
     call = graphed(fn)
-    call(normal(3))
-    assert len(device.driver().host_functions) == before + 1
-    call.cache_clear()
-    gc.collect()
-    assert len(device.driver().host_functions) == before
+    for k in range(4):
+        for _ in range(2):
+            assert agrees(call, fn, normal(3))
+        change(k + 0.5)
+        assert agrees(call, fn, normal(3))
+        model.scale = k
+        assert agrees(call, fn, normal(3))
+        model.w = normal(3)
+        assert agrees(call, fn, normal(3))
 
 
-def test_a_capture_that_fails_leaves_no_call():
-    """Nor does one that is refused after the call."""
-    gc.collect()
-    before = len(device.driver().host_functions)
+def _discard_failures():
+    """Let the next test begin without any."""
+    for _ in range(200):
+        with contextlib.suppress(HostCallbackError):
+            graphjit.synchronize()
+            return
+
+
+def test_failures_in_a_later_part_of_a_split_function():
+    """They are reported at the next call, too; the first ones are kept if there are too many."""
+    raising = False
+
+    class OddError(Exception):
+        def __repr__(self):
+            raise RuntimeError
+
+    def fail(n):
+        if raising:
+            raise OddError if n == 0 else ValueError(n)
+
+    @graphed(on_unsupported="split")
+    def fn(x):
+        y = x * float(x.sum())
+        for n in range(150):
+            host_callback(fail, n)
+        return y + 1
+
+    x = normal(3)
+    fn(x)
+    fn(x)
+    raising = True
+    fn(x)
+    raising = False
+    with pytest.raises(HostCallbackError, match="raised OddError"):
+        fn(x)
+    with pytest.raises(HostCallbackError, match=r"ValueError\(1\)"):
+        graphjit.synchronize()
+    _discard_failures()
+
+
+def test_a_split_call_is_not_made_twice():
+    """What a part has called on the host is not called again by an eager call in its place."""
+    seen = []
+
+    def note(h):
+        seen.append(h)
 
     def fn(x):
-        host_callback(Log(), x)
-        return float(x.sum())
+        host_callback(note, x)
+        if float(x.sum()) > 0:
+            return x * 2
+        return xp.asarray(x.get() + 1) if fails else x * 3
 
-    with pytest.raises(graphjit.HostReadError):
-        graphed(fn)(normal(3))
-    gc.collect()
-    assert len(device.driver().host_functions) == before
+    fails = False
+    call = graphed(on_unsupported="split")(fn)
+    for _ in range(2):
+        call(xp.ones(3))
+    seen.clear()
+    fails = True
+    with contextlib.suppress(graphjit.GraphjitError):
+        call(-xp.ones(3))
+    assert len(seen) == 1
 
 
 # -- page-locked memory
@@ -330,6 +455,21 @@ def test_pinned_memory_lives_as_long_as_the_graph():
     del fn, x
     gc.collect()
     assert held_on_device().other_nbytes == before
+
+
+def test_views_keep_the_memory():
+    """An array of the host outlives the ``PinnedArray``; that cannot be copied or pickled."""
+    pinned = PinnedArray((2, 3), like=normal(1))
+    pinned.host[...] = 4
+    row = pinned.host[1]
+    for function in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="memory of this process"):
+            function(pinned)
+    del pinned
+    gc.collect()
+    normal(2, 3)
+    assert row.tolist() == [4, 4, 4]
+    del row
 
 
 def test_pinned_memory_in_bodies():
