@@ -15,7 +15,7 @@ from graphjit._arguments import Call
 from graphjit._build import EntryOptions, finish
 from graphjit._capture import CaptureRetryError, capturing, new_capture
 from graphjit._entry import CacheEntry
-from graphjit._launcher import EntryLauncher
+from graphjit._launcher import EntryLauncher, refuse_inside
 from graphjit._options import check_options, is_disabled
 from graphjit._setup import Setup
 from graphjit._watch import Watch
@@ -111,10 +111,11 @@ def capture(
     if is_disabled():
         raise CaptureError("GRAPHJIT_DISABLE is set: a capture block cannot run uncaptured")
     check_options("capture", outputs=outputs, patch=patch, mode=mode, optimize=optimize)
+    refuse_inside("a capture block is made")
     block = Block(inputs)
     call = block._read(inputs)
     signature = block._reader.describe(call, [call.adapter.spec(a) for a in call.arrays])
-    setup = Setup(call, [], new_capture(call.adapter, "the capture block", {}))
+    setup = Setup(call, [], new_capture(call.adapter, "the capture block", {}, is_block=True))
     options = EntryOptions(outputs, patch, mode, optimize=optimize, is_block=True)
     with _without_retries(), capturing(setup.capture, mode, flat=optimize) as captured:
         args, _ = call.rebuild(setup.stand_ins)

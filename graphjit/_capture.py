@@ -40,8 +40,8 @@ _HOST_READ = (
     "{call} reads the contents of a device array on the host while {function} is captured, "
     "at {where}. A graph launch cannot wait for a value and then decide. Keep the value on "
     "the device (cupy.where instead of `if`, a 0-d array instead of float()), move the read "
-    "out of the function, or use @graphed(on_unsupported='split'), which makes a graph of each "
-    "part, or 'eager' to run it uncaptured."
+    "out of the function, or use @graphed(on_unsupported='split'){on_a_function}, which makes a "
+    "graph of each part, or 'eager' to run it uncaptured."
 )
 
 _READ_IN_BODY = (
@@ -85,6 +85,8 @@ class Capture:
     """What has to live as long as the graph."""
     host_memory: list[Any] = field(default_factory=list)
     """Page-locked memory that it uses."""
+    is_block: bool = False
+    """Of a capture block, or of a node of an explicit graph, which have no such options."""
     has_scalars: bool = False
     """The function has dynamic scalars."""
 
@@ -113,7 +115,12 @@ class Capture:
             return self.replay.read(self, call, ptr, nbytes)
         text = _READ_IN_BODY if self.flow.is_in_body else _HOST_READ
         self.failure = HostReadError(
-            text.format(call=call, function=self.function, where=user_line(modules))
+            text.format(
+                call=call,
+                function=self.function,
+                where=user_line(modules),
+                on_a_function=" on a function that does it" * self.is_block,
+            )
         )
         raise self.failure
 
@@ -238,10 +245,13 @@ class CaptureRetryError(Exception):
     """The adapter has learned from a failed attempt and asks for another; never seen by users."""
 
 
-def new_capture(adapter: Adapter, function: str, hints: dict[str, Any]) -> Capture:
+def new_capture(
+    adapter: Adapter, function: str, hints: dict[str, Any], *, is_block: bool = False
+) -> Capture:
     """Prepare a capture: nothing is reserved or begun before the first region."""
     driver = adapter.driver()
-    return Capture(adapter, driver, function, Regions(reserved_range(driver)), hints)
+    regions = Regions(reserved_range(driver))
+    return Capture(adapter, driver, function, regions, hints, is_block=is_block)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
 from graphjit._externals import External
 from graphjit._flow import Flow
-from graphjit._launcher import EntryLauncher
+from graphjit._launcher import EntryLauncher, refuse_inside
 from graphjit._nodes import Body, CapturedGraph, ChildGraphNode, Edge, Node
 from graphjit._options import check_options, is_disabled
 from graphjit._races import Piece, refuse_races
@@ -119,7 +119,7 @@ class Graph(EntryLauncher):
         self._call = call = self._read(inputs)
         if missing := call.adapter.driver().missing_for_preview():
             raise CaptureError(f"an explicit graph cannot be made. {missing}")
-        self._capture = new_capture(call.adapter, "the graph", {})
+        self._capture = new_capture(call.adapter, "the graph", {}, is_block=True)
         self._setup = Setup(call, [], self._capture)
         self._options = EntryOptions(outputs, patch, _MODE, is_block=True, check=self._check)
         args, _ = call.rebuild(self._setup.stand_ins)
@@ -225,6 +225,7 @@ class Graph(EntryLauncher):
     def _complete(self) -> CacheEntry:
         """Put the nodes together, at the first launch."""
         if self._entry is None and self._capture is not None:
+            refuse_inside("the graph is launched")
             captured = Captured(self._capture, self.outputs, None, _joined(self._parts))
             call = self._call
             signature = self._reader.describe(call, [call.adapter.spec(a) for a in call.arrays])

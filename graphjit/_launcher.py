@@ -12,6 +12,7 @@ from keyword import iskeyword
 from typing import Any
 
 from graphjit._arguments import ArgumentReader, Call
+from graphjit._capture import current_capture, is_capturing_here
 from graphjit._entry import CacheEntry
 from graphjit._host_calls import has_failures
 from graphjit.errors import CaptureError, SignatureError
@@ -68,6 +69,7 @@ class EntryLauncher:
             An array is missing or differs from the one that was captured.
         """
         entry = self._complete()
+        refuse_inside(f"{self._what} is launched")
         if set(arrays) != set(self._names):
             raise SignatureError(
                 f"launch() takes the inputs {sorted(self._names)}, not {sorted(arrays)}"
@@ -108,6 +110,15 @@ class EntryLauncher:
         if self._entry is not None:
             self._entry.close()
             self._entry = None
+
+
+def refuse_inside(what: str) -> None:
+    """Refuse captures and launches inside a capture."""
+    if is_capturing_here():
+        raise current_capture().refuse(
+            f"{what} in it, whose graph cannot become part of another; call a graphed function, "
+            f"which does"
+        )
 
 
 def _signature_function(names: tuple[str, ...]) -> Any:

@@ -67,6 +67,7 @@ def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *oper
     [2. 2.]
     [1. 1.]
     """
+    _check_callable("cond", true_fn=true_fn, false_fn=false_fn)
     functions = [partial(true_fn, *operands), partial(false_fn, *operands)]
     if isinstance(pred, (bool, np.bool_)):
         return new_values(functions[0] if pred else functions[1])
@@ -104,6 +105,9 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any) -> 
     A conditional node of type SWITCH; a driver older than CUDA 12.8 gets one of type IF for
     each branch.
     """
+    if callable(branches):
+        raise ControlFlowError("switch: branches is one function, and must be a sequence of them")
+    _check_callable("switch", **{f"branches[{i}]": fn for i, fn in enumerate(branches)})
     functions = [partial(branch, *operands) for branch in branches]
     if not functions:
         raise ControlFlowError("switch needs at least one branch")
@@ -164,6 +168,7 @@ def while_loop(cond_fn: Callable[[R], Any], body_fn: Callable[[R], R], init: R) 
     [1.]
     [0.78125]
     """
+    _check_callable("while_loop", cond_fn=cond_fn, body_fn=body_fn)
 
     def pred_of(value: R) -> Any:
         pred = cond_fn(value)
@@ -206,6 +211,7 @@ def fori_loop(lower: Any, upper: Any, body_fn: Callable[[Any, R], R], init: R) -
     -----
     A ``while_loop`` over the index and the carry.
     """
+    _check_callable("fori_loop", body_fn=body_fn)
     for name, bound in (("lower", lower), ("upper", upper)):
         if registry.is_array(bound):
             _check_decider(bound, "iu", "fori_loop", name, "an integer")
@@ -225,6 +231,13 @@ def fori_loop(lower: Any, upper: Any, body_fn: Callable[[Any, R], R], init: R) -
 
 def _int64(bound: Any) -> Any:
     return bound.astype(np.int64) if registry.is_array(bound) else np.int64(bound)
+
+
+def _check_callable(function: str, **arguments: Any) -> None:
+    for name, value in arguments.items():
+        if not callable(value):
+            kind = type(value).__qualname__
+            raise ControlFlowError(f"{function}: {name} is a {kind}, no function")
 
 
 def _check_pred(pred: Any) -> None:

@@ -71,6 +71,10 @@ def host_callback(fn: Callable[..., Any], *args: Any) -> None:
     largest: 4.0
     largest: 6.0
     """
+    if not callable(fn):
+        raise TypeError(
+            f"host_callback: the first argument is a {type(fn).__qualname__}, no function"
+        )
     capture = capture_of("a host function", *args)
     with as_host_function(fn):
         if capture is not None:

@@ -286,6 +286,11 @@ def test_numbers_and_other_leaves():
         (lambda x: switch(x.sum(), [lambda: x]), r"index is an array float64 \(\)"),
         (lambda x: switch(1.5, [lambda: x]), "index is a float"),
         (lambda x: switch(0, []), "at least one branch"),
+        (lambda x: switch(0, abs, x), "branches is one function"),
+        (lambda x: switch(0, [abs, x]), r"switch: branches\[1\] is a Array, no function"),
+        (lambda x: cond(True, abs, x), "cond: false_fn is a Array, no function"),
+        (lambda x: while_loop(True, abs, x), "while_loop: cond_fn is a bool, no function"),
+        (lambda x: fori_loop(0, 3, x, abs), "fori_loop: body_fn is a Array, no function"),
         (lambda x: while_loop(lambda c: True, lambda c: c, x), "cond_fn returns a bool"),
         (lambda x: while_loop(lambda c: c.sum(), lambda c: c, x), "result of cond_fn is an array"),
         (
