@@ -12,6 +12,7 @@ from graphjit._driver import (
     conformance_children,
     conformance_conditionals,
     conformance_graphs,
+    conformance_host,
 )
 from graphjit._driver.conformance_bench import Check
 
@@ -22,6 +23,7 @@ CHECKS: dict[str, Check] = {
         conformance_graphs,
         conformance_conditionals,
         conformance_children,
+        conformance_host,
     )
     for check in checks.CHECKS
 }
