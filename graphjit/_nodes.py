@@ -36,7 +36,7 @@ class KernelNode:
 
 @dataclass(frozen=True, slots=True)
 class MemcpyNode:
-    """CU_GRAPH_NODE_TYPE_MEMCPY as a box of bytes, on the device or in page-locked host memory."""
+    """CU_GRAPH_NODE_TYPE_MEMCPY between device addresses, as a box of bytes."""
 
     kind: ClassVar[str] = "memcpy"
     handle: Any

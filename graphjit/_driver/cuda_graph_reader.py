@@ -148,23 +148,15 @@ def _describe_function(function: int, is_kernel: bool) -> tuple[str, ParamLayout
 
 def _memcpy(handle: int) -> Node:
     p = check(cu.cuGraphMemcpyNodeGetParams(handle), "cuGraphMemcpyNodeGetParams")
-    for side, kind, ptr in (
-        ("source", p.srcMemoryType, p.srcHost),
-        ("destination", p.dstMemoryType, p.dstHost),
-    ):
-        if kind == _HOST and not _is_page_locked(int(ptr)):
-            what = "host memory that is not page-locked"
-        elif kind in (_DEVICE, _UNIFIED, _HOST):
-            continue
-        else:
-            what = "a CUDA array"
-        return UnsupportedNode(handle, "CU_GRAPH_NODE_TYPE_MEMCPY", f"its {side} is {what}")
+    for side, kind in (("source", p.srcMemoryType), ("destination", p.dstMemoryType)):
+        if kind not in (_DEVICE, _UNIFIED):
+            # Also if it is page-locked: it may be a block that a library recycles after the call.
+            what = "host memory; use graphjit.PinnedArray" if kind == _HOST else "a CUDA array"
+            return UnsupportedNode(handle, "CU_GRAPH_NODE_TYPE_MEMCPY", f"its {side} is {what}")
     src_slice = int(p.srcPitch) * int(p.srcHeight)
     dst_slice = int(p.dstPitch) * int(p.dstHeight)
-    src_ptr = int(p.srcHost if p.srcMemoryType == _HOST else p.srcDevice)
-    dst_ptr = int(p.dstHost if p.dstMemoryType == _HOST else p.dstDevice)
-    src_ptr += int(p.srcXInBytes) + int(p.srcY) * int(p.srcPitch)
-    dst_ptr += int(p.dstXInBytes) + int(p.dstY) * int(p.dstPitch)
+    src_ptr = int(p.srcDevice) + int(p.srcXInBytes) + int(p.srcY) * int(p.srcPitch)
+    dst_ptr = int(p.dstDevice) + int(p.dstXInBytes) + int(p.dstY) * int(p.dstPitch)
     return MemcpyNode(
         handle=handle,
         src_ptr=src_ptr + int(p.srcZ) * src_slice,
@@ -177,10 +169,3 @@ def _memcpy(handle: int) -> Node:
         dst_slice_pitch=dst_slice,
         src_slice_pitch=src_slice,
     )
-
-
-def _is_page_locked(ptr: int) -> bool:
-    """Say whether kernels reach host memory at this address, too."""
-    attribute = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_POINTER
-    error, device_ptr = cu.cuPointerGetAttribute(attribute, ptr)
-    return bool(error == cu.CUresult.CUDA_SUCCESS and int(device_ptr) == ptr)
