@@ -269,7 +269,8 @@ def capturing(capture: Capture, mode: str, *, flat: bool = False) -> Iterator[Ca
             calls = capture.calls.within(begins)
             flow = capture.driver.version() >= CUDA_WITH_FLOW_IN_CHILDREN
             captured.graph = graph if flat else nest(graph, calls, flow=flow)
-        refuse_unsupported(captured.graph, capture.function)
+        events = {capture.adapter.event_handle(item) for item in capture.kept}
+        refuse_unsupported(captured.graph, capture.function, events)
     except BaseException:
         captured.close()
         capture.free_constants()

@@ -7,10 +7,11 @@ Source: CUDA_ERROR_STREAM_CAPTURE_*.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from graphjit._adapters.interface import Adapter
-from graphjit._nodes import CapturedGraph, UnsupportedNode
+from graphjit._nodes import CapturedGraph, EventNode, UnsupportedNode
 from graphjit._source import traceback_line
 from graphjit.errors import (
     CaptureError,
@@ -51,12 +52,20 @@ def explain(error: Exception, function: str, adapter: Adapter, hints: dict[str, 
     )
 
 
-def refuse_unsupported(graph: CapturedGraph, function: str) -> None:
-    """Refuse a graph with a node that graphjit cannot rebuild."""
+def refuse_unsupported(graph: CapturedGraph, function: str, events: Set[int | None]) -> None:
+    """Refuse a graph with a node that graphjit cannot rebuild.
+
+    An event that is none of ``events`` may be destroyed before the graph is.
+    """
     for index, node in enumerate(graph.nodes):
         if isinstance(node, UnsupportedNode):
-            raise UnsupportedNodeError(
-                f"{function} cannot be captured: node {index} is a {node.type_name} and "
-                f"{node.reason}. Move the call that made it out of the function, or use "
-                f"@graphed(on_unsupported='eager')."
-            )
+            what, reason = node.type_name, node.reason
+        elif isinstance(node, EventNode) and node.event not in events:
+            what = f"CU_GRAPH_NODE_TYPE_{'EVENT_RECORD' if node.is_record else 'WAIT_EVENT'}"
+            reason = "nobody vouches for its event; use graphjit.record_event and wait_event"
+        else:
+            continue
+        raise UnsupportedNodeError(
+            f"{function} cannot be captured: node {index} is a {what} and {reason}. Move the call "
+            f"that made it out of the function, or use @graphed(on_unsupported='eager')."
+        )

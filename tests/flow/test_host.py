@@ -556,3 +556,16 @@ def test_a_host_function_may_use_no_device():
         else:
             with pytest.raises(HostCallbackError, match="CUDA_ERROR_NOT_PERMITTED"):
                 graphjit.synchronize()
+
+
+def test_events_that_nobody_vouches_for():
+    """One that a program records by the driver itself may be destroyed before the graph."""
+    event = xp.Event()
+
+    def fn(x):
+        driver, stream = device.driver(), device.current_stream().handle
+        driver.event_record_external(event.handle, stream)
+        return x * 2
+
+    with pytest.raises(graphjit.UnsupportedNodeError, match=r"EVENT_RECORD.*record_event"):
+        graphed(fn)(normal(3))
