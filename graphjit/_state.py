@@ -91,9 +91,9 @@ class State:
         found = self.cache.find(call)
         if found is None:
             return MISS
-        self.cache.count_hit(found[0])
         if has_failures():
             found[0].report()
+        self.cache.count_hit(found[0])
         with annotated(call.adapter, "launch", self.name):
             return self._launch(call, *found, args, kwargs)
 

@@ -109,7 +109,7 @@ def test_exceptions_are_reported_later():
     with pytest.raises(HostCallbackError, match="negative"):
         fn(good)
     assert same_bits(fn(good), good * 2)
-    assert fn.cache_info().hits == fn_hits + 2
+    assert fn.cache_info().hits == fn_hits + 1  # the call that reported was none
     graphjit.synchronize()
 
 
