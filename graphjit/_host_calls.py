@@ -59,7 +59,7 @@ class _Staged(NamedTuple):
     spec: ArraySpec
 
     def copy(self) -> np.ndarray[Any, Any]:
-        return self.memory.view(self.spec).copy(order="K")
+        return self.memory.view(self.spec).copy(order="C")  # as `get` gives it
 
 
 class _Invocation:

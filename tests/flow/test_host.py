@@ -59,6 +59,7 @@ def test_every_launch_calls(patch):
         assert first[1]["z"].tobytes() == z.tobytes()
         assert first[1]["n"][0] == 3
         assert np.array_equal(first[1]["n"][1], z[::-1])
+        assert first[1]["n"][1].flags.c_contiguous  # as in an eager call
         assert np.array_equal(second[0], (z * 2)[1:, ::2])
         assert second[1] is None
         assert same_bits(got, (x + y) * 2 - x)

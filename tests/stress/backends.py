@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stress.operations import CONTROL, CUDA, REFUSED, SHARED, Operation
+from stress.operations import CONTROL, CUDA, HOST, REFUSED, SHARED, Operation
 
 
 class Held(NamedTuple):
@@ -26,7 +26,7 @@ class Backend:
     """The simulated arrays."""
 
     name = "simulated"
-    operations: tuple[Operation, ...] = (*SHARED, *CONTROL, *REFUSED)
+    operations: tuple[Operation, ...] = (*SHARED, *CONTROL, *HOST, *REFUSED)
 
     def __init__(self) -> None:
         from graphjit.testing import simulated

@@ -176,6 +176,13 @@ CONTROL = _expressions(
 )
 CONTROL += _in_place("cond(abs({0}).sum() > 2, lambda x: x.__iadd__({1}), lambda x: x, {0})")
 
+# Calls of the host: refused beside dynamic scalars. `note` keeps what it is given.
+HOST = [
+    Operation("(host_callback(note, {0}), {0} * 2)[1]", is_refused=True),
+    Operation("(host_callback(note, [{0}.T, {1}]), {1})[1]", is_refused=True),
+    Operation("{0} + pinned(({0} * 2,))", is_refused=True),
+]
+
 # What a graph cannot hold: the error brings the eager result, and the program goes on.
 REFUSED = [
     Operation("{0} * float({1}.sum())", is_refused=True),

@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 from hypothesis.errors import UnsatisfiedAssumption
 
-from graphjit import CacheGrowthWarning, ControlFlowError, GraphjitError, control
+from graphjit import (
+    CacheGrowthWarning,
+    ControlFlowError,
+    GraphjitError,
+    PinnedArray,
+    control,
+    host_callback,
+)
 from graphjit import graphed as real_graphed
 from stress.backends import Backend, host_data, lay_out
 from stress.programs import first
@@ -56,6 +63,14 @@ def collect() -> None:
     gc.collect()
 
 
+def through_page_locked_memory(arrays: tuple[Any, ...]) -> Any:
+    """Copy an array to the host and back."""
+    (array,) = arrays
+    memory = PinnedArray(array.shape, array.dtype, like=array)
+    memory.copy_from(array)
+    return memory.to_device()
+
+
 class Namespace:
     """The variables of one world."""
 
@@ -68,6 +83,8 @@ class Namespace:
         self.filename = f"<{name}, {'graphed' if is_graphed else 'eager'}>"
         self.text = ""
         self.functions: list[Any] = []
+        self.noted: set[Any] = set()
+        """What host functions were given; a set, because ``verify`` calls them twice."""
         self.helpers = {
             "xp": backend.xp,
             "np": np,
@@ -75,6 +92,9 @@ class Namespace:
             "graphed": self.graphed,
             "first": first,
             **{name: getattr(control, name) for name in control.__all__},
+            "host_callback": host_callback,
+            "note": self.make_note(),
+            "pinned": through_page_locked_memory,
             "clear": self.clear,
             "collect": collect,
             "on_stream": backend.on_stream,
@@ -97,6 +117,16 @@ class Namespace:
             return wrapped
 
         return decorate if fn is None else decorate(fn)
+
+    def make_note(self) -> Any:
+        """Return a function of the host's that keeps what it is given."""
+        noted = self.noted
+
+        def note(value: Any) -> None:
+            for host in value if isinstance(value, list) else [value]:
+                noted.add((host.shape, str(host.dtype), host.strides, host.tobytes()))
+
+        return note
 
     def clear(self, fn: Any) -> None:
         if hasattr(fn, "cache_clear"):
@@ -227,6 +257,10 @@ class Worlds:
             self.fail(f"variables {sorted(set(mine) ^ set(theirs))} exist in one world only")
         for name in mine:
             self._compare(name, mine[name], theirs[name])
+        if self.eager.noted != self.graphed.noted:
+            lost = self.eager.noted - self.graphed.noted
+            more = self.graphed.noted - self.eager.noted
+            self.fail(f"host functions: only eager {lost}; only graphed {more}")
         for text in self.state:
             self._compare(
                 text, eval(text, self.eager.variables), eval(text, self.graphed.variables)
