@@ -173,6 +173,9 @@ class Executable:
 
     def close(self) -> None:
         """Destroy the graph once its launches are done, and free what it owned."""
+        host_functions.later(self._close)
+
+    def _close(self) -> None:
         with self.lock:
             graph_exec, self.graph_exec = self.graph_exec, None
             for entry in self.native:
@@ -181,6 +184,9 @@ class Executable:
         if graph_exec is None:
             return
         self.library_memory.clear()
+        if self.host_calls:
+            self.driver.wait_for_device()  # for what launches in flight have still to call
+            self.host_calls.clear()
         self.driver.graph_exec_destroy(graph_exec)
         self.driver.graph_destroy(self.graph)
         for ptr in self.owned_ptrs:

@@ -15,6 +15,7 @@ import numpy as np
 
 from graphjit._adapters.interface import Adapter, ArraySpec
 from graphjit._capture import current_capture, is_capturing_here
+from graphjit._driver import host_functions
 from graphjit._driver.interface import Driver
 from graphjit._replace import copy_launch
 
@@ -26,7 +27,7 @@ class HostMemory:
         self.driver = driver
         self.nbytes = max(nbytes, 1)
         self.ptr = driver.host_alloc(self.nbytes)
-        weakref.finalize(self, driver.host_free, self.ptr).atexit = False
+        weakref.finalize(self, host_functions.later, driver.host_free, self.ptr).atexit = False
 
     def view(self, spec: ArraySpec) -> np.ndarray[Any, Any]:
         """Return it as an array like the one that ``copy_in`` was given."""

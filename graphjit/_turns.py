@@ -15,7 +15,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable
+from functools import partial
 
+from graphjit._driver import host_functions
 from graphjit._driver.interface import Driver
 from graphjit._executable import Executable
 from graphjit._externals import External
@@ -41,7 +43,8 @@ class LibraryMemory:
         others = [e for e in self._executables if e.graph_exec is not None]
         if others and not self._event:
             self._event = self._driver.event_create()
-            weakref.finalize(self, self._driver.event_destroy, self._event).atexit = False
+            destroy = partial(host_functions.later, self._driver.event_destroy, self._event)
+            weakref.finalize(self, destroy).atexit = False
             for other in others:
                 other.take_turns(self._event)
             self._driver.wait_for_device()  # for launches that have left no event behind

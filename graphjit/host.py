@@ -21,6 +21,7 @@ from graphjit._adapters.interface import Adapter, ArraySpec
 from graphjit._bodies import capture_of, empty_like
 from graphjit._capture import current_capture, is_capturing_here
 from graphjit._containers import flatten, unflatten
+from graphjit._driver.host_functions import run_deferred
 from graphjit._host_calls import raise_failure, record
 from graphjit._host_memory import HostMemory
 from graphjit._ran_code import as_host_function
@@ -99,6 +100,7 @@ def synchronize() -> None:
     """
     adapter = registry.find(())
     adapter.driver().stream_synchronize(adapter.current_stream())
+    run_deferred()
     raise_failure()
 
 

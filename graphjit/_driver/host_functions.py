@@ -2,7 +2,8 @@
 
 A graph holds a number. Each launch arms it with the function, which is kept until it has been
 called: so nothing is lost when a graph is destroyed with launches in flight, and nothing is kept
-for a graph that is not launched any more.
+for a graph that is not launched any more. The thread that calls is the driver's, and may make no
+call of the driver: what is let go of there is freed by others.
 
 Input: functions. Output: numbers.
 Raises: nothing.
@@ -12,14 +13,20 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 _numbers = itertools.count(1)
 _armed: dict[int, deque[Callable[[], None]]] = {}
+_deferred: deque[Callable[[], None]] = deque()
+"""What a thread of the driver's has left to others: it may make no call of the driver."""
+_here = threading.local()
 
 
 def new_number() -> int:
@@ -29,6 +36,7 @@ def new_number() -> int:
 
 def arm(number: int, function: Callable[[], None]) -> None:
     """Keep a function for one more call."""
+    run_deferred()
     _armed.setdefault(number, deque()).append(function)
 
 
@@ -39,11 +47,35 @@ def disarm(number: int) -> None:
 
 def call(number: int) -> None:
     """Call a function for a launch. Launches of one graph exec follow each other."""
-    waiting = _armed[number]
+    _here.is_calling = True
     try:
-        waiting[0]()
+        waiting = _armed[number]
+        try:
+            waiting[0]()
+        finally:
+            waiting.popleft()
     finally:
-        waiting.popleft()
+        _here.is_calling = False
+
+
+def is_calling() -> bool:
+    """Say whether this thread is calling a function for a launch."""
+    return getattr(_here, "is_calling", False)
+
+
+def later(function: Callable[..., None], *args: object) -> None:
+    """Call a function that uses the driver: now, or in a thread that may."""
+    if is_calling():
+        _deferred.append(partial(function, *args))
+    else:
+        function(*args)
+
+
+def run_deferred() -> None:
+    """Do what has been left over."""
+    while _deferred:
+        with suppress(IndexError):  # another thread was faster
+            _deferred.popleft()()
 
 
 def n_armed() -> int:
