@@ -117,8 +117,6 @@ class Graph(EntryLauncher):
         check_options("Graph", outputs=outputs, patch=patch)
         super().__init__(inputs)
         self._call = call = self._read(inputs)
-        if missing := call.adapter.driver().missing_for_preview():
-            raise CaptureError(f"an explicit graph cannot be made. {missing}")
         self._capture = new_capture(call.adapter, "the graph", {}, is_block=True)
         self._setup = Setup(call, [], self._capture)
         self._options = EntryOptions(outputs, patch, _MODE, is_block=True, check=self._check)

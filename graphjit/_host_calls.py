@@ -101,8 +101,6 @@ def record(capture: Capture, fn: Callable[..., Any], args: tuple[Any, ...]) -> N
     if capture.has_scalars:
         raise capture.refuse(_DYNAMIC)
     adapter, driver = capture.adapter, capture.driver
-    if missing := driver.missing_for_preview():
-        raise capture.refuse(f"it calls a host function. {missing}")
     leaves, tree = flatten(args, adapter.is_array)
     staged = [_stage(driver, adapter, x) if adapter.is_array(x) else x for x in leaves]
     place = capture.function, capture.where()

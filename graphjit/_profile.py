@@ -131,8 +131,6 @@ class Profile:
 
 def refuse_profile(entry: CacheEntry, name: str) -> None:
     """Refuse what cannot be launched time and again on the same arrays."""
-    if missing := entry.adapter.driver().missing_for_preview():
-        raise GraphjitError(f"{name} cannot be profiled. {missing}")
     if entry.segments is not None:
         raise GraphjitError(
             f"{name} cannot be profiled: it is split at its reads on the host. Profile a graphed "

@@ -27,6 +27,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import wrapt
+
 MODULES = ("cublas", "curand", "cusolver", "cusparse")
 LIFTED = ("cublas", "cusolver", "cusparse")
 NOT_LIFTED = (
@@ -121,21 +123,36 @@ def _is_loaded(name: str) -> bool:
     return True
 
 
+_lifted: list[int] = []
+"""The pointers that lead to the replacement now."""
+
+
+def _lift(slot: int) -> None:
+    ctypes.c_uint64.from_address(slot).value = _replacement()[1]
+    _lifted.append(slot)
+
+
+def _lift_as_loaded(module: Any) -> None:
+    """Lift the guard of a module that is loaded by what is being captured."""
+    if getattr(_capturing, "here", False) and _original():
+        slot = _slot(module.__name__.removeprefix(_PACKAGE))
+        if slot and slot not in _lifted:
+            _lift(slot)
+
+
+for _name in LIFTED:
+    wrapt.register_post_import_hook(_lift_as_loaded, _PACKAGE + _name)
+
+
 @contextmanager
 def lifted() -> Iterator[None]:
     """Lift the guards in this thread."""
-    slots = _slots()
-    if not slots:
-        yield
-        return
-    _, address = _replacement()
-    original = _original()
     _capturing.here = True
-    for slot in slots:
-        ctypes.c_uint64.from_address(slot).value = address
+    for slot in _slots():
+        _lift(slot)
     try:
         yield
     finally:
-        for slot in slots:
-            ctypes.c_uint64.from_address(slot).value = original
+        while _lifted:
+            ctypes.c_uint64.from_address(_lifted.pop()).value = _original()
         _capturing.here = False

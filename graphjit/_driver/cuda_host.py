@@ -8,7 +8,6 @@ Source: cuMemHostAlloc, cuLaunchHostFunc, cuGraphAddHostNode, cuEventRecordWithF
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -22,7 +21,6 @@ from graphjit._driver.cuda_check import check, driver_error, entry_point
 from graphjit._driver.cuda_memory import CudaMemory
 from graphjit._driver.host_functions import owned_bytes
 
-_PREVIEW = "GRAPHJIT_PREVIEW"
 _PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE
 _EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL
 
@@ -51,14 +49,6 @@ def number_of(handle: int) -> int | None:
 
 class CudaHost(CudaMemory):
     """Page-locked memory, host functions and events of one device."""
-
-    def missing_for_preview(self) -> str:
-        if os.environ.get(_PREVIEW, "") not in ("", "0"):
-            return ""
-        return (
-            f"This has run on the simulated device only; {_PREVIEW}=1 in the environment turns on "
-            f"what has not been tried on a GPU yet."
-        )
 
     # -- page-locked memory
 

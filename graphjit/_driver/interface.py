@@ -91,9 +91,6 @@ class Driver(Protocol):
     def missing_for_conditionals(self) -> str:
         """Say what conditional nodes lack here and how to get it; empty if nothing."""
 
-    def missing_for_preview(self) -> str:
-        """Say why what has not been tried on a GPU is off, and how it is turned on, or nothing."""
-
     # -- memory
     def mem_address_reserve(self, nbytes: int) -> int:
         """Reserve addresses that hold no memory (cuMemAddressReserve)."""

@@ -81,9 +81,6 @@ class SimulatedDriver(SimulatedHost):
     def missing_for_conditionals(self) -> str:
         return ""
 
-    def missing_for_preview(self) -> str:
-        return ""
-
     # -- memory
 
     def mem_address_reserve(self, nbytes: int) -> int:

@@ -26,6 +26,7 @@ def network(x, w):
 
 def forked(x, w):
     side = cp.cuda.Stream(non_blocking=True)
+    side.wait_event(cp.cuda.get_current_stream().record())
     with side:
         z = layer(x, w)
     y = layer(x * 3, w) @ w

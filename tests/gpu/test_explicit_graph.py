@@ -11,12 +11,6 @@ import graphjit
 from graphjit import Graph
 
 
-@pytest.fixture(autouse=True)
-def preview(monkeypatch):
-    """Explicit graphs are off until these tests have passed on a GPU."""
-    monkeypatch.setenv("GRAPHJIT_PREVIEW", "1")
-
-
 SPIN = cp.RawKernel(
     """extern "C" __global__ void spin(float* x, long long cycles) {
         long long begin = clock64();
@@ -85,10 +79,3 @@ def test_library_memory_in_two_branches_is_refused_or_apart():
         for _ in range(10):
             x, y = normal(64, 64), normal(64, 64)
             assert same_bits(graph.launch(x=x, y=y), (x @ x, y @ y))
-
-
-def test_off_by_default(monkeypatch):
-    """Without the variable an explicit graph is refused, and says why."""
-    monkeypatch.delenv("GRAPHJIT_PREVIEW")
-    with pytest.raises(graphjit.CaptureError, match="GRAPHJIT_PREVIEW=1"):
-        Graph(inputs={"x": normal(3)})

@@ -13,12 +13,6 @@ import graphjit
 from graphjit import HostCallbackError, PinnedArray, graphed, host_callback
 
 
-@pytest.fixture(autouse=True)
-def preview(monkeypatch):
-    """Host functions are off until these tests have passed on a GPU."""
-    monkeypatch.setenv("GRAPHJIT_PREVIEW", "1")
-
-
 @graphed
 def inner(x, log):
     host_callback(log, "inner", x[::2])
@@ -31,6 +25,7 @@ def logged(x, w, log):
     y += 1
     z = inner(y, log)
     side = cp.cuda.Stream(non_blocking=True)
+    side.wait_event(cp.cuda.get_current_stream().record())
     with side:
         host_callback(log, "side", z.T)
         v = z - 1
@@ -62,10 +57,10 @@ def test_every_launch_calls(patch):
 
 def test_the_caller_goes_on():
     """A launch does not wait for a function, nor do other threads; waiting lets it run."""
-    order = []
+    order, is_released, may_run = [], [], threading.Event()
 
     def slow(x):
-        time.sleep(0.1)
+        is_released.append(may_run.wait(60))
         order.append(float(x[0]))
 
     @graphed
@@ -77,14 +72,15 @@ def test_the_caller_goes_on():
         fn(x)
         cp.cuda.get_current_stream().synchronize()
 
+    may_run.set()
     fn(normal(3))
     order.clear()
-    began = time.monotonic()
+    may_run.clear()
     results = [fn(cp.full(3, k, "f4")) for k in range(3)]
-    assert time.monotonic() - began < 0.1
+    assert order == []
+    may_run.set()
     graphjit.synchronize()
-    assert time.monotonic() - began >= 0.3
-    assert order == [0, 1, 2]
+    assert order == [0, 1, 2] and all(is_released)
     assert [float(r[0]) for r in results] == [1, 2, 3]
     threads = [threading.Thread(target=waited, args=(cp.full(3, k, "f4"),)) for k in range(3)]
     for thread in threads:
@@ -263,10 +259,3 @@ def test_events():
         assert out.host.tobytes() == got[:3].get().tobytes()
     assert fn.cache_info()[:2] == (3, 1)
     assert fn.cache_entries()[0].nodes["event"] == 3
-
-
-def test_off_by_default(monkeypatch):
-    """Without the variable a captured call is refused, and says why."""
-    monkeypatch.delenv("GRAPHJIT_PREVIEW")
-    with pytest.raises(graphjit.CaptureError, match="GRAPHJIT_PREVIEW=1"):
-        graphed(lambda x: host_callback(print, x))(normal(3))

@@ -11,12 +11,6 @@ from graphjit import graphed
 from graphjit.control import while_loop
 
 
-@pytest.fixture(autouse=True)
-def preview(monkeypatch):
-    """Profiles are off until these tests have passed on a GPU."""
-    monkeypatch.setenv("GRAPHJIT_PREVIEW", "1")
-
-
 @graphed
 def small(x):
     return x * 2 + 1
@@ -50,12 +44,3 @@ def test_a_large_kernel_takes_the_most_time(patch):
     assert begins == sorted(begins)
     assert {t.node.kind for t in profile.times} >= {"kernel", "child_graph", "conditional"}
     assert json.loads(profile.to_chrome_trace())["traceEvents"]
-
-
-def test_off_by_default(monkeypatch):
-    """Without the variable a profile is refused, and says why."""
-    monkeypatch.delenv("GRAPHJIT_PREVIEW")
-    call = graphed(lambda x: x + 1)
-    call(normal(3))
-    with pytest.raises(graphjit.GraphjitError, match="GRAPHJIT_PREVIEW=1"):
-        call.profile(normal(3))

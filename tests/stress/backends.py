@@ -75,7 +75,7 @@ class CudaBackend(Backend):
     """CuPy."""
 
     name = "cuda"
-    operations = (*SHARED, *CONTROL, *REFUSED, *CUDA, *CUDA)
+    operations = (*SHARED, *CONTROL, *HOST, *REFUSED, *CUDA, *CUDA)
 
     def __init__(self) -> None:
         import cupy
