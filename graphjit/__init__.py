@@ -4,6 +4,7 @@ The files, in the order of one call (imports go down this list, never up):
 
     _graphed, _block    the decorator and the capture block
     _explicit, _races   a graph of nodes put together by hand
+    _load               a graph from a file
     _launcher           what is captured once and launched by name
     _offered            what a graphed function offers besides being called
     control             branches and loops that are decided on the device
@@ -15,6 +16,7 @@ The files, in the order of one call (imports go down this list, never up):
     inspection          what is in the caches
     _explanation        why a call would miss
     _profile            the times of the nodes
+    _export, _saved     a graph written to a file
     _page, _drawing     an entry as a page, its graph as a picture
     _cache              signature -> entry: look-up, insertion, eviction
     _hit                the compiled front of a call, or its plain twin
@@ -69,6 +71,7 @@ from graphjit._block import Block, capture
 from graphjit._cache import CacheInfo
 from graphjit._explicit import Graph, GraphNode
 from graphjit._graphed import GraphedFunction, caches, graphed
+from graphjit._load import LoadedGraph, load
 from graphjit.errors import (
     AmbiguousPointerError,
     AnalysisError,
@@ -78,6 +81,7 @@ from graphjit.errors import (
     ControlFlowError,
     DriverError,
     DynamicScalarError,
+    ExportError,
     GraphjitError,
     GraphjitWarning,
     HostCallbackError,
@@ -101,6 +105,7 @@ __all__ = [
     "ControlFlowError",
     "DynamicScalarError",
     "DriverError",
+    "ExportError",
     "Graph",
     "GraphNode",
     "GraphedFunction",
@@ -108,6 +113,7 @@ __all__ = [
     "GraphjitWarning",
     "HostCallbackError",
     "HostReadError",
+    "LoadedGraph",
     "PatchError",
     "PinnedArray",
     "SignatureError",
@@ -117,6 +123,7 @@ __all__ = [
     "capture",
     "graphed",
     "host_callback",
+    "load",
     "record_event",
     "synchronize",
     "wait_event",

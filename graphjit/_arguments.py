@@ -102,12 +102,13 @@ class ArgumentReader:
             self._signature: inspect.Signature | None = inspect.signature(fn)
         except (TypeError, ValueError):
             self._signature = None
-        self._positional = self._positional_names()
+        self.positional = self._positional_names()
+        """Names of what is passed by position, ``"*name"`` last."""
         self.n_positional = count_positional(self._signature)
         self.bind = make_binder(fn, self._signature)
         """Gives keyword, positional and default arguments one form; None if nothing is known."""
         self._named = NamedArguments(fn, self._signature, static, dynamic)
-        self.dynamic_index = [i for i, n in enumerate(self._positional) if n in self._named.dynamic]
+        self.dynamic_index = [i for i, n in enumerate(self.positional) if n in self._named.dynamic]
         """Positions of the arguments that may be dynamic scalars, as far as they have one."""
 
     def _positional_names(self) -> list[str]:
@@ -174,7 +175,7 @@ class ArgumentReader:
 
     def _read_any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         if self._named:
-            args, kwargs = self._named.boxed(args, kwargs, self._positional)
+            args, kwargs = self._named.boxed(args, kwargs, self.positional)
         leaves, tree = flatten((args, kwargs), registry.is_array)
         adapter = registry.find(leaves)
         call = Call(adapter, None, leaves, tree, [], [], [])
@@ -222,7 +223,7 @@ class ArgumentReader:
         """Return a printable path of each leaf, such as ``x['w'][0]``."""
         if call.paths is None:
             paths = optree.treespec_paths(call.tree)
-            call.paths = [path_text(path, self._positional) for path in paths]
+            call.paths = [path_text(path, self.positional) for path in paths]
         return call.paths
 
     def objects(self, call: Call) -> list[tuple[str, int, Any]]:

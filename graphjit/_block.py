@@ -42,8 +42,7 @@ class Block(EntryLauncher):
         self.inputs: dict[str, Any] = dict(inputs)
 
     def _finish(self, call: Call, entry: CacheEntry) -> None:
-        self._key = call.key
-        self._entry = entry
+        self._serve(call, entry)
         self.outputs = None
         self.inputs = {}
 

@@ -55,6 +55,8 @@ class Executable:
     n_slots: int
     patch_kind: str
     """``"host"``, ``"device"`` or ``"none"`` for a graph without relocations."""
+    nodes: list[Any] = field(default_factory=list)
+    """The driver's, one for each node of the entry's graph."""
     host_patches: list[HostPatch] = field(default_factory=list)
     device_patches: list[DevicePatch] = field(default_factory=list)
     owned_ptrs: list[int] = field(default_factory=list)
@@ -69,6 +71,8 @@ class Executable:
     host_calls: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
     """(number, function) of what a launch calls on the host."""
     library_memory: list[Any] = field(default_factory=list)
+    modules: list[Any] = field(default_factory=list)
+    """Code that was loaded for this graph."""
 
     def launch(
         self, slots: list[int], stream: int, draw: Callable[[list[int]], None] | None = None
@@ -192,3 +196,6 @@ class Executable:
         for ptr in self.owned_ptrs:
             self.driver.mem_free(ptr)  # waits for launches in flight that may read it
         self.owned_ptrs.clear()
+        for module in self.modules:
+            self.driver.unload_code(module)
+        self.modules.clear()

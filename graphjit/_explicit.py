@@ -227,8 +227,8 @@ class Graph(EntryLauncher):
             captured = Captured(self._capture, self.outputs, None, _joined(self._parts))
             call = self._call
             signature = self._reader.describe(call, [call.adapter.spec(a) for a in call.arrays])
-            self._entry = finish(captured, self._setup, signature, Watch([]), self._options)
-            self._key = call.key
+            entry = finish(captured, self._setup, signature, Watch([]), self._options)
+            self._serve(call, entry)
             self.inputs, self.outputs = {}, None
             self._let_go()
         return super()._complete()

@@ -80,6 +80,7 @@ def instantiate(
     executable = Executable(driver, handle, None, n_slots + len(plan.scalar_slots), kind)
     try:
         nodes, params = _GraphBuilder(driver, handle, graph).build()
+        executable.nodes = nodes
         if kind == "host":
             executable.host_patches = _host_patches(plan, nodes, params)
         elif kind == "device":
@@ -129,7 +130,9 @@ class _GraphBuilder:
                     packed = struct.pack("<Q", conditional) + packed[8:]
                 params[index] = driver.kernel_node_params(node, packed)
                 like = node if node.handle is not None else None
-                nodes.append(driver.graph_add_kernel_node(handle, params[index], like))
+                added = driver.graph_add_kernel_node(handle, params[index], like)
+                driver.graph_kernel_node_set_attributes(added, node.attributes)
+                nodes.append(added)
             elif isinstance(node, ConditionalNode):
                 nodes.append(self._add_conditional(index, node, handle))
             elif isinstance(node, ChildGraphNode):

@@ -6,6 +6,7 @@ Raises: ``SignatureError`` for other arrays than were captured; ``CaptureError``
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from keyword import iskeyword
@@ -14,7 +15,9 @@ from typing import Any
 from graphjit._arguments import ArgumentReader, Call
 from graphjit._capture import current_capture, is_capturing_here
 from graphjit._entry import CacheEntry
+from graphjit._export import export_entry, residues_of
 from graphjit._host_calls import has_failures
+from graphjit._saved import ArrayPlace
 from graphjit.errors import CaptureError, SignatureError
 from graphjit.inspection import EntryInfo, describe_entry
 
@@ -27,13 +30,14 @@ class EntryLauncher:
     _missing = "is not complete"
     """Why there is no entry."""
 
-    def __init__(self, inputs: Mapping[str, Any]) -> None:
+    def __init__(self, inputs: Mapping[str, Any], reader: ArgumentReader | None = None) -> None:
         if not isinstance(inputs, Mapping):
             raise TypeError(f"inputs is a dictionary of names and arrays, not {inputs!r}")
         self.outputs: Any = None
         self._names = tuple(inputs)
         self._key: Any = None
-        self._reader = ArgumentReader(_signature_function(self._names), ())
+        self._residues: list[int] = []
+        self._reader = reader or ArgumentReader(signature_function(self._names), ())
 
     def _read(self, inputs: Mapping[str, Any]) -> Call:
         """Take the inputs apart; refuse what is no array."""
@@ -91,6 +95,29 @@ class EntryLauncher:
             + ("; ".join(lines) or "memory is shared differently")
         )
 
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the graph to a file, for ``graphjit.load`` in this or another process.
+
+        Parameters
+        ----------
+        path : str or path
+
+        Raises
+        ------
+        ExportError
+            Something in the graph belongs to this process; the message names it. No file is left.
+        CaptureError
+            There is no graph yet.
+        """
+        entry = self._complete()
+        places = {name: ArrayPlace(i) for i, name in enumerate(self._names)}
+        export_entry(path, self._what.removeprefix("the "), entry, places, self._residues)
+
+    def _serve(self, call: Call, entry: CacheEntry) -> None:
+        """Launch an entry for calls like this one."""
+        self._entry, self._key = entry, call.key
+        self._residues = residues_of(call)
+
     def info(self) -> EntryInfo:
         """Return a description of the captured graph.
 
@@ -121,7 +148,7 @@ def refuse_inside(what: str) -> None:
         )
 
 
-def _signature_function(names: tuple[str, ...]) -> Any:
+def signature_function(names: tuple[str, ...]) -> Any:
     """Make a function whose parameters are the inputs, for paths in messages."""
     bad = [name for name in names if not str(name).isidentifier() or iskeyword(name)]
     if bad:

@@ -32,6 +32,8 @@ class KernelNode:
     shared_mem_bytes: int
     params: bytes
     param_layout: ParamLayout
+    attributes: tuple[tuple[str, bytes], ...] = ()
+    """Of a node from a file; those of others are copied from the captured node."""
 
 
 @dataclass(frozen=True, slots=True)

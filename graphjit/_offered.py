@@ -6,6 +6,7 @@ Raises: what the function raises; ``GraphjitError``.
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Any
 
@@ -81,6 +82,32 @@ class Offered:
         cuGraphAddEventRecordNode, cuEventElapsedTime; CUDA 12.4.
         """
         return self._self_state.profile((*self._instance(), *args), kwargs)
+
+    def export(self, path: str | os.PathLike[str], /, *args: Any, **kwargs: Any) -> None:
+        """Write the graph that serves a call to a file, for ``graphjit.load`` in another process.
+
+        The code of its kernels travels along. Numbers and other values that are no arrays are
+        part of the graph, those that the function reaches by itself, too.
+
+        Parameters
+        ----------
+        path : str or path
+        *args, **kwargs
+            Arguments as for a call that has been made before; nothing is run.
+
+        Raises
+        ------
+        ExportError
+            Something in the graph belongs to this process: a kernel of a library, an array that
+            is no argument, a function of the host. The message names it. No file is left.
+        GraphjitError
+            There is no graph for the call.
+
+        Notes
+        -----
+        cuFuncGetModule, cuGraphKernelNodeGetAttribute; CUDA 12.4.
+        """
+        self._self_state.export(path, (*self._instance(), *args), kwargs)
 
     def cache_info(self) -> CacheInfo:
         """Return hits, misses, entries, evictions and eager calls."""

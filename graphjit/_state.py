@@ -8,6 +8,7 @@ Raises: what the function raises; ``SignatureError`` before anything is launched
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from graphjit._build import EntryOptions
 from graphjit._cache import Cache
 from graphjit._capture import current_capture, is_capturing_here, refuse_new_thread
 from graphjit._entry import CacheEntry
+from graphjit._export import export_call
 from graphjit._hit import IS_COMPILED, MISS
 from graphjit._host_calls import has_failures
 from graphjit._implicit import find_implicit
@@ -39,7 +41,7 @@ _VERIFY_DRAWS = (
     "pass the random numbers as an argument."
 )
 _NOT_CAPTURED = (
-    "{function} has no graph for this call, and only a graph can be profiled: make the call first"
+    "{function} has no graph for this call, and only a graph can be {done}: make the call first"
 )
 _OTHER_ENTRY = "these arguments are served by another entry, which differs by {lines}"
 _INSIDE = "It was raised in an eager call of {function}, which did not come to its end."
@@ -212,7 +214,7 @@ class State:
         call = self.reader.read(args, kwargs)
         found = self.cache.find(call)
         if found is None:
-            raise GraphjitError(_NOT_CAPTURED.format(function=self.name))
+            raise GraphjitError(_NOT_CAPTURED.format(function=self.name, done="profiled"))
         entry, arrays = found
         if signature is not None and entry.signature is not signature:
             lines = signature.difference(entry.signature)
@@ -225,6 +227,17 @@ class State:
             return take_times(timed, call, arrays, self.name)
         finally:
             timed.close()
+
+    def export(
+        self, path: str | os.PathLike[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Write the graph that serves a call to a file."""
+        call = self.reader.read(args, kwargs)
+        found = self.cache.find(call)
+        if found is None:
+            raise GraphjitError(_NOT_CAPTURED.format(function=self.name, done="exported"))
+        names, dynamic = self.reader.positional, self.options.dynamic
+        export_call(path, self.name, found[0], call, names, dynamic)
 
     def _capture(self, call: Call, ran: RanCode) -> CacheEntry:
         adapter = call.adapter

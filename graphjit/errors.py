@@ -10,6 +10,7 @@
     │   └── UnsupportedNodeError       the graph holds a node that cannot be replayed
     ├── AnalysisError              the captured graph cannot be re-pointed safely
     │   └── AmbiguousPointerError      a word may or may not be an address
+    ├── ExportError                a graph cannot be written to a file, or a file cannot be loaded
     ├── HostCallbackError          a function that a graph called raised an exception
     ├── ControlFlowError           a branch or a loop of graphjit.control has not the right form
     ├── SignatureError             an argument cannot be part of a signature
@@ -89,6 +90,12 @@ class SignatureError(GraphjitError, TypeError):
 
 class ControlFlowError(GraphjitError, TypeError):
     """A predicate, a branch or a carry of ``graphjit.control`` has not the form that it needs."""
+
+    __module__ = "graphjit"
+
+
+class ExportError(GraphjitError):
+    """A graph cannot be written to a file, or a file cannot be loaded here."""
 
     __module__ = "graphjit"
 

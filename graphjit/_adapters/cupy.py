@@ -28,7 +28,7 @@ from graphjit._adapters.cupy_capture import (
     stand_in_pointer,
     take_memory_away,
 )
-from graphjit._adapters.cupy_kernels import read_only_params, unwritten_bytes
+from graphjit._adapters.cupy_kernels import kernel_code, read_only_params, unwritten_bytes
 from graphjit._adapters.cupy_libraries import cufft_plans, libraries_in_use
 from graphjit._adapters.cupy_native import native_library
 from graphjit._adapters.cupy_random import recorded
@@ -255,6 +255,9 @@ class CupyAdapter:
 
     def assign(self, dst: Any, src: Any) -> None:
         dst[...] = src
+
+    def kernel_code(self, node: KernelNode) -> bytes:
+        return kernel_code(self.driver(), node)
 
 
 def _release_staging_buffers(driver: CudaDriver) -> None:

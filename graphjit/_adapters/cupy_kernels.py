@@ -1,6 +1,7 @@
-"""Which of CuPy's kernels use nothing but their parameters, and which of those they only read.
+"""What is known of CuPy's kernels: their code, and whether they use nothing but their parameters.
 
-Input: kernel nodes. Output: for each the number of leading parameters that are inputs, or -1.
+Input: kernel nodes. Output: the code; the number of leading parameters that are inputs, or -1.
+Raises: ``ExportError`` for code that is not known, or that is not all.
 A name proves nothing, since users choose names; the function of a node is looked up among
 those that CuPy's ufuncs have compiled. Elementwise kernels are not among them: CuPy and users
 write some that store addresses, or follow them (batched products, long concatenations).
@@ -15,8 +16,34 @@ from collections.abc import Iterator, Sequence
 
 import cupy
 
+from graphjit._adapters.cupy_modules import code_of_module
 from graphjit._adapters.live_objects import live_objects
+from graphjit._driver.cuda import CudaDriver
 from graphjit._nodes import KernelNode
+from graphjit.errors import ExportError
+
+_UNKNOWN = (
+    "graphjit does not have its code: it belongs to a library, such as cuBLAS, or was compiled "
+    "before graphjit was imported"
+)
+_NO_CUBIN = "its code is not compiled for this GPU yet (PTX)"
+_CHANGED = (
+    "the variable {name} of its module holds something else than in the code, or cannot be read; "
+    "pass what it holds as an array"
+)
+
+
+def kernel_code(driver: CudaDriver, node: KernelNode) -> bytes:
+    """Return the cubin that a node's function is in."""
+    handle = driver.module_of(node.function)
+    code = None if handle is None else code_of_module(handle)
+    if handle is None or code is None:
+        raise ExportError(_UNKNOWN)
+    if not code.startswith(b"\x7fELF"):
+        raise ExportError(_NO_CUBIN)
+    if name := driver.changed_variable(handle, code):
+        raise ExportError(_CHANGED.format(name=name))
+    return code
 
 
 def read_only_params(nodes: Sequence[KernelNode]) -> list[int]:

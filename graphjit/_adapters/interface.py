@@ -202,3 +202,9 @@ class Adapter(Protocol):
 
     def assign(self, dst: Any, src: Any) -> None:
         """Copy the contents of ``src`` into ``dst``, for ``verify``."""
+
+    def kernel_code(self, node: KernelNode) -> bytes:
+        """Return code from which another process can make the function of a node.
+
+        Raises ``ExportError`` that says why there is none.
+        """

@@ -11,8 +11,13 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+import wrapt
+
+from graphjit._adapters import cupy_modules
 from graphjit._adapters.interface import Adapter
 from graphjit.errors import SignatureError
+
+wrapt.register_post_import_hook(cupy_modules.keep_code, cupy_modules.COMPILER)
 
 
 @cache
@@ -67,6 +72,16 @@ def find(leaves: Iterable[Any]) -> Adapter:
             "machine without a GPU"
         )
     return loaded[0]
+
+
+def find_by_name(name: str) -> Adapter | None:
+    """Return the adapter of a library, imported now; None if it cannot be used."""
+    if name == "simulated":
+        return simulated_adapter()
+    try:
+        return cupy_adapter() if name == "cupy" and _has_device() else None
+    except ImportError:
+        return None
 
 
 def find_event(event: Any) -> tuple[Adapter, int]:

@@ -7,6 +7,7 @@ Raises: ``DriverError`` when the stream cannot be captured.
 from __future__ import annotations
 
 import gc
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -20,6 +21,7 @@ from graphjit._adapters.simulated_array import Array, asarray
 from graphjit._driver.simulated import SimulatedDriver
 from graphjit._driver.simulated_memory import extent
 from graphjit._nodes import KernelNode
+from graphjit.errors import ExportError
 
 
 class SimulatedAdapter:
@@ -144,6 +146,12 @@ class SimulatedAdapter:
 
     def assign(self, dst: Any, src: Any) -> None:
         dst[...] = src
+
+    def kernel_code(self, node: KernelNode) -> bytes:
+        try:
+            return pickle.dumps(node.function)
+        except Exception as error:
+            raise ExportError(f"it cannot be pickled: {error}") from error
 
 
 def _array(spec: ArraySpec, block: device.Block, byte_offset: int) -> Any:

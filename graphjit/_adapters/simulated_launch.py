@@ -191,7 +191,9 @@ def _function(
         work(*_unpack(run.memory, params, operands, style))
 
     n_inputs = -1 if work.in_place or style != PLAIN else len(operands) - 1
-    return SimulatedFunction(name, layout_of(params_dtype(operands, style)), body, n_inputs)
+    made_by = (_function, name, work, operands, style)
+    layout = layout_of(params_dtype(operands, style))
+    return SimulatedFunction(name, layout, body, n_inputs, made_by)
 
 
 def launch(name: str, work: Work, values: Sequence[Any], style: str = PLAIN) -> None:

@@ -14,11 +14,11 @@ from cuda.bindings import driver as cu
 
 from graphjit._driver import cuda_kernels
 from graphjit._driver.cuda_check import check, driver_error, entry_point
+from graphjit._driver.cuda_code import CudaCode
 from graphjit._driver.cuda_graph_reader import read_graph
-from graphjit._driver.cuda_host import CudaHost
 from graphjit._driver.cuda_memory import CAPTURE_MODE
 from graphjit._driver.cuda_nodes import KernelNodeParams, NodeCalls
-from graphjit._driver.interface import CONDITIONAL_TYPES, PATCH_SLOT_CLASSES, KernelLaunch, Launch
+from graphjit._driver.interface import CONDITIONAL_TYPES, KernelLaunch, Launch
 from graphjit._nodes import CapturedGraph, KernelNode
 from graphjit.errors import DriverError, GraphjitError
 
@@ -32,10 +32,9 @@ _ENTRY_POINTS = {
     "cuEventRecord": 12000,
 }
 _add_node = getattr(cu, "cuGraphAddNode_v2", cu.cuGraphAddNode)  # one form from CUDA 13 on
-_NEED_DEVICE_RUNTIME = (*(f"patch_{n}" for n in PATCH_SLOT_CLASSES), "set_condition")
 
 
-class CudaDriver(CudaHost):
+class CudaDriver(CudaCode):
     """cuda.bindings behind the ``Driver`` interface, for one device's primary context."""
 
     name = "cuda"
@@ -50,9 +49,6 @@ class CudaDriver(CudaHost):
             )
         super().__init__(device)
         self._calls = NodeCalls()
-        self._functions: dict[str, Any] = {}
-        self._modules: list[Any] = []
-        self._lock = threading.Lock()
 
     # -- what this driver is and can do
 
@@ -203,34 +199,6 @@ class CudaDriver(CudaHost):
 
     def error(self, call: str, status: int) -> DriverError:
         return driver_error(call, status)
-
-    # -- the kernels that graphjit brings along
-
-    def builtin_kernel(self, name: str) -> Any:
-        with self._lock:
-            if name not in self._functions:
-                self._load(patch=name in _NEED_DEVICE_RUNTIME)
-            return self._functions[name]
-
-    def _load(self, *, patch: bool) -> None:
-        major, minor = (
-            check(cu.cuDeviceGetAttribute(attribute, self._cu_device), "cuDeviceGetAttribute")
-            for attribute in (
-                cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-            )
-        )
-        cubin = cuda_kernels.load_cubin(f"sm_{major}{minor}", patch=patch)
-        names = _NEED_DEVICE_RUNTIME if patch else ("copy", "fill", "fills")
-        with self.relaxed():
-            module = check(cu.cuModuleLoadData(cubin), "cuModuleLoadData")
-            for name in names:
-                function = check(
-                    cu.cuModuleGetFunction(module, f"graphjit_{name}".encode()),
-                    "cuModuleGetFunction",
-                )
-                self._functions[name] = ("func", int(function), 0)
-        self._modules.append(module)
 
 
 _drivers: dict[int, CudaDriver] = {}

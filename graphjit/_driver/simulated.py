@@ -9,6 +9,7 @@ reported by the call that launched the work, and the device remains usable.
 
 from __future__ import annotations
 
+import pickle
 import random
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -262,6 +263,37 @@ class SimulatedDriver(SimulatedHost):
 
     def builtin_kernel(self, name: str) -> Any:
         return self._builtins[name]
+
+    def builtin_name(self, function: Any) -> str | None:
+        return next((name for name, known in self._builtins.items() if known is function), None)
+
+    # -- code of kernels in files: pickled functions
+
+    def target(self) -> str:
+        return "simulated"
+
+    def load_code(self, code: bytes) -> Any:
+        try:
+            return pickle.loads(code)
+        except Exception as error:
+            raise failure("cuModuleLoadData", "INVALID_IMAGE", repr(error)) from error
+
+    def unload_code(self, module: Any) -> None:
+        """Do nothing: functions are Python objects."""
+
+    def code_function(self, module: Any, name: str, shared_mem_bytes: int) -> Any:
+        if getattr(module, "name", None) != name:
+            raise failure("cuModuleGetFunction", "NOT_FOUND", name)
+        return module
+
+    def kernel_node_attributes(self, node: Any) -> tuple[tuple[str, bytes], ...]:
+        _check_node(node, "cuGraphKernelNodeGetAttribute")
+        return ()
+
+    def graph_kernel_node_set_attributes(
+        self, node: Any, attributes: tuple[tuple[str, bytes], ...]
+    ) -> None:
+        _check_node(node, "cuGraphKernelNodeSetAttribute")
 
 
 def _check_graph(graph: Any, call: str) -> None:

@@ -12,8 +12,10 @@ from graphjit.errors import DriverError
 _CODES = {
     "INVALID_VALUE": 1,
     "OUT_OF_MEMORY": 2,
+    "INVALID_IMAGE": 200,
     "INVALID_HANDLE": 400,
     "ILLEGAL_STATE": 401,
+    "NOT_FOUND": 500,
     "ILLEGAL_ADDRESS": 700,
     "NOT_PERMITTED": 800,
     "NOT_SUPPORTED": 801,

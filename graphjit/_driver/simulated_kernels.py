@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from graphjit._driver.interface import (
     CONDITION_INDEX,
@@ -77,6 +78,14 @@ class SimulatedFunction:
     n_inputs: int = -1
     """So many of the first parameters lead to memory that is only read; -1 if the kernel may
     use any memory."""
+    made_by: tuple[Any, ...] = ()
+    """(function, its arguments) that make the same kernel in another process."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self.made_by:
+            raise TypeError(f"the kernel {self.name} is a function of this program")
+        make, *arguments = self.made_by
+        return make, tuple(arguments)
 
     @property
     def params_nbytes(self) -> int:

@@ -10,7 +10,6 @@ from helpers.gpu_checks import normal, same_bits
 import graphjit
 from graphjit import Graph
 
-
 SPIN = cp.RawKernel(
     """extern "C" __global__ void spin(float* x, long long cycles) {
         long long begin = clock64();

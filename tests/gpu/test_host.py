@@ -80,7 +80,8 @@ def test_the_caller_goes_on():
     assert order == []
     may_run.set()
     graphjit.synchronize()
-    assert order == [0, 1, 2] and all(is_released)
+    assert order == [0, 1, 2]
+    assert all(is_released)
     assert [float(r[0]) for r in results] == [1, 2, 3]
     threads = [threading.Thread(target=waited, args=(cp.full(3, k, "f4"),)) for k in range(3)]
     for thread in threads:

@@ -6,7 +6,6 @@ import cupy as cp
 import pytest
 from helpers.gpu_checks import normal, same_bits
 
-import graphjit
 from graphjit import graphed
 from graphjit.control import while_loop
 

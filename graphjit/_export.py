@@ -1,0 +1,289 @@
+"""Write the graph of a cache entry to a file, with the code of its kernels.
+
+Input: an entry, and the arguments it serves.
+Output: a file that ``_load.py`` reads; see ``_saved.py``.
+Raises: ``ExportError`` that names what cannot travel: a node, a piece of memory, an argument.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from graphjit._adapters.interface import Adapter
+from graphjit._arguments import Call
+from graphjit._containers import unflatten
+from graphjit._entry import CacheEntry
+from graphjit._nodes import (
+    CapturedGraph,
+    ChildGraphNode,
+    ConditionalNode,
+    EmptyNode,
+    EventNode,
+    HostNode,
+    KernelNode,
+)
+from graphjit._outputs import (
+    EmptyOutput,
+    FreshOutput,
+    Output,
+    OutputPlan,
+    RepeatedOutput,
+    SameOutput,
+    StaticOutput,
+)
+from graphjit._regions import MAX_ALIGNMENT_CLASS
+from graphjit._saved import SOURCE_OF_COPY, ArrayPlace, encode, encode_spec, write
+from graphjit.errors import ExportError
+
+
+def export_call(
+    path: str | os.PathLike[str],
+    name: str,
+    entry: CacheEntry,
+    call: Call,
+    positional: Sequence[str],
+    dynamic: Sequence[str],
+) -> None:
+    """Write the entry of a call; ``positional`` are the names of what is passed by position."""
+    with _about(name):
+        arguments = _arguments(call, positional)
+        wanted = [parameter for parameter in dynamic if parameter in arguments]
+    export_entry(path, name, entry, arguments, residues_of(call), wanted)
+
+
+def export_entry(
+    path: str | os.PathLike[str],
+    name: str,
+    entry: CacheEntry,
+    arguments: dict[str, Any],
+    residues: Sequence[int],
+    dynamic: Sequence[str] = (),
+) -> None:
+    """Write an entry.
+
+    ``arguments`` are those of a call that it serves, by name, with ``ArrayPlace`` for each array;
+    ``residues`` are the addresses of the arrays modulo 256.
+    """
+    driver = entry.executable.driver
+    with _about(name):
+        _refuse(entry)
+        graph = _Graph(entry)
+        header = {
+            "library": entry.adapter.name,
+            "target": driver.target(),
+            "cuda": driver.version(),
+            "name": name,
+            "dynamic": list(dynamic),
+            "arguments": {
+                parameter: encode(value, f"the argument {parameter}")
+                for parameter, value in arguments.items()
+            },
+            "arrays": _arrays(entry, residues),
+            "aliasing": entry.aliasing,
+            "identity": entry.identity,
+            "leaders": entry.leaders,
+            "outputs": _outputs(entry.outputs, entry.adapter),
+            "memory_nbytes": entry.memory_nbytes,
+            "scratch_nbytes": entry.scratch_nbytes,
+            "scratch_offset": entry.scratch_offset,
+            "n_slots": entry.executable.n_slots - len(entry.plan.scalar_slots),
+            "graph": graph.header(),
+            "plan": _plan(entry, graph),
+        }
+    write(path, header, graph.members)
+
+
+@contextmanager
+def _about(name: str) -> Iterator[None]:
+    """Say in errors whose graph it is."""
+    try:
+        yield
+    except ExportError as error:
+        raise ExportError(f"the graph of {name} cannot be written to a file: {error}") from error
+
+
+def _refuse(entry: CacheEntry) -> None:
+    """Refuse what needs more of this process than code and constants."""
+    if entry.segment is not None:
+        raise ExportError("it is split at its reads on the host")
+    if entry.draws:
+        raise ExportError("it draws random numbers from a generator whose state is on the host")
+    if paths := entry.watch.array_paths():
+        raise ExportError(
+            f"it uses {paths[0]}, which is no argument. Pass such arrays as arguments"
+        )
+    for index, node in enumerate(entry.graph.nodes):
+        if isinstance(node, (HostNode, EventNode)):
+            raise ExportError(
+                f"node {index} is of the kind {node.kind}, and belongs to this process"
+            )
+    for external in entry.externals:
+        raise ExportError(
+            f"its kernel {external.kernel} uses memory at 0x{external.device_ptr:x} that "
+            f"{external.holder} holds"
+        )
+
+
+class _Graph:
+    """The nodes, and the code and the constants that travel with them."""
+
+    def __init__(self, entry: CacheEntry) -> None:
+        self._entry, self._graph = entry, entry.graph
+        self._driver = entry.executable.driver
+        self._code: dict[bytes, str] = {}
+        self._functions: dict[Any, list[str]] = {}
+        self.members: dict[str, bytes] = {}
+        for i, (ptr, nbytes) in enumerate(entry.constant_ranges):
+            self.members[f"constants/{i}"] = self._driver.memcpy_dtoh(ptr, nbytes)
+        self._constant_words: list[tuple[int, int, int]] = []
+        """(node, constant, offset within it) of each copy of a constant."""
+
+    def header(self) -> dict[str, Any]:
+        graph: CapturedGraph = self._graph
+        return {
+            "nodes": [self._node(i, node) for i, node in enumerate(graph.nodes)],
+            "edges": [[*edge[:2], edge.data and edge.data.hex()] for edge in graph.edges],
+            "bodies": graph.bodies,
+            "scopes": graph.scopes,
+            "setters": graph.setters,
+            "constants": self._constant_words,
+        }
+
+    def _node(self, index: int, node: Any) -> dict[str, Any]:
+        if isinstance(node, KernelNode):
+            return self._kernel(index, node)
+        if isinstance(node, ConditionalNode):
+            return {"kind": node.kind, "type": node.type, "n_bodies": node.n_bodies}
+        if isinstance(node, ChildGraphNode):
+            return {"kind": node.kind, "name": node.name}
+        return {"kind": EmptyNode.kind}  # allocation and free nodes are joins, too
+
+    def _kernel(self, index: int, node: KernelNode) -> dict[str, Any]:
+        function = self._functions.get(node.function)
+        if function is None:
+            function = self._functions[node.function] = self._function(index, node)
+        self._note_constants(index, node, function)
+        attributes = self._driver.kernel_node_attributes(self._entry.executable.nodes[index])
+        return {
+            "kind": node.kind,
+            "name": node.name,
+            "function": function,
+            "grid_dim": node.grid_dim,
+            "block_dim": node.block_dim,
+            "shared_mem_bytes": node.shared_mem_bytes,
+            "params": b64encode(node.params).decode(),
+            "param_layout": node.param_layout,
+            "attributes": [(name, data.hex()) for name, data in attributes],
+        }
+
+    def _function(self, index: int, node: KernelNode) -> list[str]:
+        """Return where the function comes from."""
+        if builtin := self._driver.builtin_name(node.function):
+            return ["graphjit", builtin]
+        try:
+            code = self._entry.adapter.kernel_code(node)
+        except ExportError as error:
+            raise ExportError(f"node {index}, the kernel {node.name}: {error}") from error
+        if code not in self._code:
+            self._code[code] = f"code/{len(self._code)}"
+            self.members[self._code[code]] = code
+        return ["code", self._code[code]]
+
+    def constant_of(self, word: int) -> tuple[int, int] | None:
+        """Return the constant that an address is in, and the distance from its beginning."""
+        for i, (ptr, nbytes) in enumerate(self._entry.constant_ranges):
+            if ptr <= word < ptr + max(nbytes, 1):
+                return i, word - ptr
+        return None
+
+    def _note_constants(self, index: int, node: KernelNode, function: list[str]) -> None:
+        """Note that a copy begins at a constant; anybody else's address of one is unexpected."""
+        words = [word for at, word in self._entry.plan.candidates if at == index]
+        for word in words:
+            found = self.constant_of(word)
+            if found is None:
+                continue
+            (source,) = struct.unpack_from("<Q", node.params, SOURCE_OF_COPY)
+            if function != ["graphjit", "copy"] or source != word:
+                raise ExportError(f"node {index}, the kernel {node.name}, uses a constant in place")
+            self._constant_words.append((index, *found))
+
+
+def _arguments(call: Call, positional: Sequence[str]) -> dict[str, Any]:
+    """Return each argument by its name, with the arrays numbered."""
+    leaves: list[Any] = list(call.leaves)
+    for number, index in enumerate(call.array_index):
+        leaves[index] = ArrayPlace(number)
+    if call.shared:
+        raise ExportError("it is given one list or dictionary twice")
+    args, kwargs = unflatten(call.tree, leaves)
+    if len(args) > len(positional) or any(name.startswith("*") for name in positional):
+        raise ExportError(
+            "its function takes any number of arguments; let it take a list or a tuple of them"
+        )
+    given: dict[str, Any] = dict(zip(positional, args, strict=False)) | kwargs
+    return given
+
+
+def residues_of(call: Call) -> list[int]:
+    """Return how the arrays of a call are aligned."""
+    return [ptr % MAX_ALIGNMENT_CLASS for ptr in call.array_ptrs]
+
+
+def _arrays(entry: CacheEntry, residues: Sequence[int]) -> list[Any]:
+    plain = entry.adapter.array_types[0]
+    return [
+        [encode_spec(spec, plain, "an argument"), residue]
+        for spec, residue in zip(entry.specs, residues, strict=True)
+    ]
+
+
+def _outputs(outputs: OutputPlan, adapter: Adapter) -> dict[str, Any]:
+    plain = adapter.array_types[0]
+
+    def described(leaf: Output) -> list[Any]:
+        if isinstance(leaf, RepeatedOutput):
+            return ["repeated", leaf.leaf]
+        if isinstance(leaf, SameOutput):
+            return ["same", leaf.array]
+        if isinstance(leaf, StaticOutput):
+            return ["static", encode(leaf.value, "a result")]
+        spec = encode_spec(leaf.spec, plain, "a result")
+        if isinstance(leaf, EmptyOutput):
+            return ["empty", spec]
+        if isinstance(leaf, FreshOutput):
+            return ["fresh", leaf.memory, leaf.byte_offset, spec]
+        return ["view", leaf.array, leaf.byte_offset, spec]
+
+    places = [ArrayPlace(i) for i in range(len(outputs.leaves))]
+    value = places[0] if outputs.tree is None else unflatten(outputs.tree, places)
+    return {
+        "leaves": [described(leaf) for leaf in outputs.leaves],
+        "value": encode(value, "the result"),
+        "is_one_leaf": outputs.tree is None,
+        "regions": [region.nbytes for region in outputs.regions],
+    }
+
+
+def _plan(entry: CacheEntry, graph: _Graph) -> dict[str, Any]:
+    plan = entry.plan
+    words = []
+    for word in plan.words:
+        found = graph.constant_of(word.device_ptr)
+        assert found is not None
+        words.append([*found, word.slot, word.delta])
+    scalars = [
+        [w.node, w.param_offset, w.scalar, [[e.part, e.dtype] for e in w.encodings], w.slot]
+        for w in plan.scalars
+    ]
+    return {
+        "table": plan.table.tolist(),
+        "memory": plan.memory.tolist(),
+        "words": words,
+        "scalars": scalars,
+    }
