@@ -214,6 +214,7 @@ cdef class NodeCalls:
         PyObject_GenericSetAttr(node, "shared_mem_bytes", p.shared_mem_bytes)
         PyObject_GenericSetAttr(node, "params", packed_params(&p, layout))
         PyObject_GenericSetAttr(node, "param_layout", layout)
+        PyObject_GenericSetAttr(node, "attributes", ())
         return node
 
     def params(self, launch, bytes packed):
