@@ -9,17 +9,15 @@ reported by the call that launched the work, and the device remains usable.
 
 from __future__ import annotations
 
-import pickle
 import random
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from graphjit._driver.interface import CUDA_WITH_FLOW_IN_CHILDREN, CUDA_WITH_SWITCH, Launch
+from graphjit._driver.simulated_code import SimulatedCode
 from graphjit._driver.simulated_errors import failure, failure_of_code
 from graphjit._driver.simulated_exec import SimulatedGraphExec
 from graphjit._driver.simulated_graph import SimulatedGraph, SimulatedNode, SimulatedParams
-from graphjit._driver.simulated_host import SimulatedHost
-from graphjit._driver.simulated_kernels import builtin_functions
 from graphjit._nodes import CapturedGraph, KernelNode
 from graphjit.errors import DriverError
 
@@ -27,7 +25,7 @@ _FIRST_DEVICE_NODE = 0x5A00_0000_0000
 _FIRST_CONDITION = 0x5C00_0000_0000
 
 
-class SimulatedDriver(SimulatedHost):
+class SimulatedDriver(SimulatedCode):
     """One simulated device.
 
     Parameters
@@ -65,7 +63,6 @@ class SimulatedDriver(SimulatedHost):
         super().__init__(nbytes)
         self.device_patch = device_patch
         self.cuda_version = cuda_version
-        self._builtins = builtin_functions()
         self._order = random.Random(0)
 
     # -- what this driver is and can do
@@ -258,42 +255,6 @@ class SimulatedDriver(SimulatedHost):
 
     def error(self, call: str, status: int) -> DriverError:
         return failure_of_code(call, status)
-
-    # -- the kernels that graphjit brings along
-
-    def builtin_kernel(self, name: str) -> Any:
-        return self._builtins[name]
-
-    def builtin_name(self, function: Any) -> str | None:
-        return next((name for name, known in self._builtins.items() if known is function), None)
-
-    # -- code of kernels in files: pickled functions
-
-    def target(self) -> str:
-        return "simulated"
-
-    def load_code(self, code: bytes) -> Any:
-        try:
-            return pickle.loads(code)
-        except Exception as error:
-            raise failure("cuModuleLoadData", "INVALID_IMAGE", repr(error)) from error
-
-    def unload_code(self, module: Any) -> None:
-        """Do nothing: functions are Python objects."""
-
-    def code_function(self, module: Any, name: str, shared_mem_bytes: int) -> Any:
-        if getattr(module, "name", None) != name:
-            raise failure("cuModuleGetFunction", "NOT_FOUND", name)
-        return module
-
-    def kernel_node_attributes(self, node: Any) -> tuple[tuple[str, bytes], ...]:
-        _check_node(node, "cuGraphKernelNodeGetAttribute")
-        return ()
-
-    def graph_kernel_node_set_attributes(
-        self, node: Any, attributes: tuple[tuple[str, bytes], ...]
-    ) -> None:
-        _check_node(node, "cuGraphKernelNodeSetAttribute")
 
 
 def _check_graph(graph: Any, call: str) -> None:

@@ -31,6 +31,7 @@ LAYERS = (
         "graphjit._block",
         "graphjit._explicit",
         "graphjit._launcher",
+        "graphjit._load",
         "graphjit.control",
         "graphjit.host",
         "graphjit.inspection",
