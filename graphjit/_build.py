@@ -20,7 +20,6 @@ from graphjit._dependencies import (
     find_accesses,
     may_write,
 )
-from graphjit._driver.interface import Driver
 from graphjit._entry import CacheEntry
 from graphjit._escapes import refuse_escapes
 from graphjit._executable import Executable
@@ -91,7 +90,7 @@ def _finish(
         segment.note(slots.target_of(segment.end.ptr), _changes_arguments(setup, graph, plan))
     externals = _checked_externals(capture, plan, graph, options)
     captured_at = time.perf_counter()
-    executable = _instantiated(capture.driver, graph, plan, slots.n_slots, options)
+    executable = _instantiated(capture, graph, plan, slots.n_slots, options)
     return CacheEntry(
         signature=signature,
         adapter=adapter,
@@ -123,12 +122,23 @@ def _finish(
 
 
 def _instantiated(
-    driver: Driver, graph: CapturedGraph, plan: RelocationPlan, n_slots: int, options: EntryOptions
+    capture: Capture,
+    graph: CapturedGraph,
+    plan: RelocationPlan,
+    n_slots: int,
+    options: EntryOptions,
 ) -> Executable:
-    if not options.profile:
-        return instantiate(driver, graph, plan, n_slots, options.patch)
-    graph, plan, timing = with_events(driver, graph, plan)
-    executable = instantiate(driver, graph, plan, n_slots, options.patch)
+    driver, timing = capture.driver, None
+    if options.profile:
+        graph, plan, timing = with_events(driver, graph, plan)
+    executable = instantiate(
+        driver,
+        graph,
+        plan,
+        n_slots,
+        options.patch,
+        use_node_priority=capture.use_node_priority,
+    )
     executable.timing = timing
     return executable
 

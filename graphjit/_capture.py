@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphjit._adapters.interface import Adapter, CapturedStream, HostGenerator
-from graphjit._capture_errors import explain, refuse_unsupported
+from graphjit._capture_errors import HOST_READ, READ_IN_BODY, explain, refuse_unsupported
 from graphjit._children import Calls, nest
 from graphjit._draws import Draws
 from graphjit._driver.interface import CUDA_WITH_FLOW_IN_CHILDREN, Driver
@@ -36,19 +36,6 @@ from graphjit.errors import (
 _capture_lock = threading.RLock()
 _active = threading.local()
 
-_HOST_READ = (
-    "{call} reads the contents of a device array on the host while {function} is captured, "
-    "at {where}. A graph launch cannot wait for a value and then decide. Keep the value on "
-    "the device (cupy.where instead of `if`, a 0-d array instead of float()), move the read "
-    "out of the function, or use @graphed(on_unsupported='split'){on_a_function}, which makes a "
-    "graph of each part, or 'eager' to run it uncaptured."
-)
-
-_READ_IN_BODY = (
-    "{call} reads the contents of a device array on the host in a branch or a loop of "
-    "graphjit.control while {function} is captured, at {where}. How often that is done is decided "
-    "on the device: keep the value there (cupy.where, a 0-d array), or read it behind the loop."
-)
 _RECURSION = (
     "the graphed function {name} calls itself, and a graph cannot be a child of itself; call "
     "{name}.__wrapped__, which becomes part of the graph that it is called in"
@@ -87,6 +74,8 @@ class Capture:
     """Page-locked memory that it uses."""
     is_block: bool = False
     """Of a capture block, or of a node of an explicit graph, which have no such options."""
+    use_node_priority: bool = False
+    """The function uses streams of different priorities."""
     has_scalars: bool = False
     """The function has dynamic scalars."""
 
@@ -113,7 +102,7 @@ class Capture:
         call = library_call(modules) or call
         if self.replay is not None and not self.flow.is_in_body:
             return self.replay.read(self, call, ptr, nbytes)
-        text = _READ_IN_BODY if self.flow.is_in_body else _HOST_READ
+        text = READ_IN_BODY if self.flow.is_in_body else HOST_READ
         self.failure = HostReadError(
             text.format(
                 call=call,
@@ -181,6 +170,9 @@ class Capture:
         self.flow.drop(self.driver)
         self.free_constants()
         self.calls.drop()
+
+    def keep_priorities(self) -> None:
+        self.use_node_priority = True
 
     def owns(self, ptr: int) -> bool:
         return self.regions.range.holds(ptr)

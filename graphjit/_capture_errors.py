@@ -24,6 +24,20 @@ from graphjit.errors import (
 _UNJOINED = 904  # CUDA_ERROR_STREAM_CAPTURE_UNJOINED
 _CAPTURE_CODES = range(900, 910)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and its family
 
+HOST_READ = (
+    "{call} reads the contents of a device array on the host while {function} is captured, "
+    "at {where}. A graph launch cannot wait for a value and then decide. Keep the value on "
+    "the device (cupy.where instead of `if`, a 0-d array instead of float()), move the read "
+    "out of the function, or use @graphed(on_unsupported='split'){on_a_function}, which makes a "
+    "graph of each part, or 'eager' to run it uncaptured."
+)
+
+READ_IN_BODY = (
+    "{call} reads the contents of a device array on the host in a branch or a loop of "
+    "graphjit.control while {function} is captured, at {where}. How often that is done is decided "
+    "on the device: keep the value there (cupy.where, a 0-d array), or read it behind the loop."
+)
+
 
 def explain(error: Exception, function: str, adapter: Adapter, hints: dict[str, Any]) -> Exception:
     """Turn what the library or the driver said about the capture into graphjit's words."""

@@ -57,6 +57,8 @@ class Executable:
     """``"host"``, ``"device"`` or ``"none"`` for a graph without relocations."""
     nodes: list[Any] = field(default_factory=list)
     """The driver's, one for each node of the entry's graph."""
+    use_node_priority: bool = False
+    """Each node has the priority of the stream that it was captured on."""
     host_patches: list[HostPatch] = field(default_factory=list)
     device_patches: list[DevicePatch] = field(default_factory=list)
     owned_ptrs: list[int] = field(default_factory=list)

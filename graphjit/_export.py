@@ -92,6 +92,7 @@ def export_entry(
             "scratch_nbytes": entry.scratch_nbytes,
             "scratch_offset": entry.scratch_offset,
             "n_slots": entry.executable.n_slots - len(entry.plan.scalar_slots),
+            "use_node_priority": entry.executable.use_node_priority,
             "graph": graph.header(),
             "plan": _plan(entry, graph),
         }

@@ -67,7 +67,13 @@ def choose_patch_kind(
 
 
 def instantiate(
-    driver: Driver, graph: CapturedGraph, plan: RelocationPlan, n_slots: int, wanted: str
+    driver: Driver,
+    graph: CapturedGraph,
+    plan: RelocationPlan,
+    n_slots: int,
+    wanted: str,
+    *,
+    use_node_priority: bool = False,
 ) -> Executable:
     """Build the graph anew without allocation nodes, add the patch, and instantiate it.
 
@@ -78,6 +84,7 @@ def instantiate(
     kind = choose_patch_kind(driver, plan, wanted, has_flow=has_flow)
     handle = driver.graph_create()
     executable = Executable(driver, handle, None, n_slots + len(plan.scalar_slots), kind)
+    executable.use_node_priority = use_node_priority
     try:
         nodes, params = _GraphBuilder(driver, handle, graph).build()
         executable.nodes = nodes
@@ -86,7 +93,9 @@ def instantiate(
         elif kind == "device":
             roots = _roots(graph, nodes)
             _add_device_patches(executable, plan, nodes, roots)
-        executable.graph_exec = driver.graph_instantiate(handle)
+        executable.graph_exec = driver.graph_instantiate(
+            handle, use_node_priority=use_node_priority
+        )
         stream = driver.stream_create()
         try:
             driver.graph_upload(executable.graph_exec, stream)

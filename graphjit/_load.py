@@ -9,6 +9,7 @@ Source: cuModuleLoadData, cuGraphInstantiate; CUDA 12.4.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,7 +32,6 @@ from graphjit.inspection import EntryInfo, describe_entry
 
 _COPIED = ("leaders", "scratch_nbytes", "memory_nbytes", "scratch_offset")
 """Fields of the entry that the file holds as they are."""
-_TIMES = {"capture_us": 0.0, "instantiate_us": 0.0}
 
 
 class LoadedGraph(EntryLauncher):
@@ -190,28 +190,33 @@ def _loaded(
     if missing and any(isinstance(node, ConditionalNode) for node in graph.nodes):
         raise ExportError(f"the graph of {name} has control flow. {missing}")
     plan = read_plan(header["plan"], graph, constants, n_slots)
-    entry = CacheEntry(
-        signature=reader.describe(call, specs),
-        adapter=adapter,
-        watch=Watch([]),
-        specs=specs,
-        aliasing=_triples(header["aliasing"]),
-        identity=tuple(header["identity"]),
-        draws=Draws(),
-        outputs=read_outputs(header["outputs"], adapter),
-        graph=graph,
-        plan=plan,
-        executable=instantiate(driver, graph, plan, n_slots, "auto"),
-        constant_ranges=[(p, len(c)) for p, c in zip(constants, data, strict=True)],
-        node_counts=graph.count_by_kind(),
-        externals=[],
-        kept=[],
-        **_TIMES,
-        **{field: header[field] for field in _COPIED},
-    )
-    entry.executable.owned_ptrs += constants
-    entry.executable.modules += modules
+    fields = _fields(header, adapter)
+    fields["signature"] = reader.describe(call, specs)
+    fields["constant_ranges"] = [(p, len(c)) for p, c in zip(constants, data, strict=True)]
+    keep = bool(header["use_node_priority"])
+    executable = instantiate(driver, graph, plan, n_slots, "auto", use_node_priority=keep)
+    executable.owned_ptrs += constants
+    executable.modules += modules
+    entry = CacheEntry(specs=specs, graph=graph, plan=plan, executable=executable, **fields)
     return LoadedGraph(name, entry, call, reader, arguments)
+
+
+def _fields(header: dict[str, Any], adapter: Adapter) -> dict[str, Any]:
+    """Return fields of the entry that need nothing of the driver."""
+    return {
+        **{field: header[field] for field in _COPIED},
+        "adapter": adapter,
+        "watch": Watch([]),
+        "aliasing": _triples(header["aliasing"]),
+        "identity": tuple(header["identity"]),
+        "draws": Draws(),
+        "outputs": read_outputs(header["outputs"], adapter),
+        "node_counts": Counter(node["kind"] for node in header["graph"]["nodes"]),
+        "externals": [],
+        "kept": [],
+        "capture_us": 0.0,
+        "instantiate_us": 0.0,
+    }
 
 
 def _triples(rows: list[list[int]]) -> tuple[tuple[int, int, int], ...]:

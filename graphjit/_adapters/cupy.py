@@ -150,7 +150,9 @@ class CupyAdapter:
     @contextmanager
     def capturing(self, hooks: CaptureHooks, mode: str) -> Iterator[CapturedStreams]:
         driver = self.driver()
-        stream = CaptureStream(non_blocking=True)
+        stream = CaptureStream(
+            non_blocking=True, priority=driver.stream_priority(self.current_stream())
+        )
         _release_staging_buffers(driver)
         with (
             stream,

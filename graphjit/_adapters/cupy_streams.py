@@ -157,6 +157,9 @@ class CapturedStreams:
     def _fork(self, stream: Any) -> None:
         if stream == self.main or threading.get_ident() != self._thread:
             return
+        priority = self._driver.stream_priority
+        if priority(stream.ptr) != priority(self.main.ptr):
+            self.hooks.keep_priorities()
         if stream in self.branches:
             stream.wait_event(cupy.cuda.get_current_stream().record())
         elif self._is_captured(stream):

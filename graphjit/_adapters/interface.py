@@ -88,6 +88,9 @@ class CaptureHooks(Protocol):
     def seed_before_launch(self, generator: HostGenerator, n: int) -> int:
         """Have ``n`` numbers taken before every launch; return what stands for the first."""
 
+    def keep_priorities(self) -> None:
+        """Note that the function uses streams of different priorities."""
+
     def owns(self, ptr: int) -> bool:
         """True if the address lies in the reserved range."""
 

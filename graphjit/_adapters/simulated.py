@@ -18,6 +18,7 @@ from graphjit._adapters import simulated_device as device
 from graphjit._adapters.interface import ArraySpec, CaptureHooks, Memory
 from graphjit._adapters.live_objects import live_objects
 from graphjit._adapters.simulated_array import Array, asarray
+from graphjit._adapters.simulated_launch import unwritten_bytes
 from graphjit._driver.simulated import SimulatedDriver
 from graphjit._driver.simulated_memory import extent
 from graphjit._nodes import KernelNode
@@ -82,7 +83,8 @@ class SimulatedAdapter:
     @contextmanager
     def capturing(self, hooks: CaptureHooks, mode: str) -> Iterator[device.CapturedStreams]:
         driver = self.driver()
-        stream = device.Stream(non_blocking=True)
+        priority = driver.stream_priority(self.current_stream())
+        stream = device.Stream(non_blocking=True, priority=priority)
         try:
             with device.capture_on(stream, hooks) as streams:
                 streams.begin(mode)
@@ -124,7 +126,7 @@ class SimulatedAdapter:
         return [node.function.n_inputs for node in nodes]
 
     def unwritten_bytes(self, node: KernelNode) -> Iterable[tuple[int, int]]:
-        return ()  # what nobody writes is other bytes each time
+        return unwritten_bytes(node.function)
 
     def equal_bits(self, left: Any, right: Any) -> bool:
         if left.shape != right.shape or left.dtype != right.dtype:

@@ -1,8 +1,7 @@
 """The simulated device of the process as an array library uses it: memory pool and streams.
 
 Input: sizes in bytes. Output: blocks of memory; the current stream of the thread.
-During a capture of graphjit's, memory is given reserved addresses, and a stream that the
-function switches to is forked off the current one.
+In a capture of graphjit's, memory is given reserved addresses, and streams are forked off.
 Raises: ``DriverError``.
 """
 
@@ -118,8 +117,7 @@ def reading_hooks(block: Block) -> CaptureHooks | None:
 
 def send_constant(data: bytes, dst_ptr: int) -> None:
     """Copy host data to the device; in a capture, the graph copies it from a constant."""
-    capture = _thread.capture
-    if capture is None:
+    if (capture := _thread.capture) is None:
         driver().user_memcpy_htod(dst_ptr, data)
     else:
         src_ptr = capture.hooks.upload_constant(data)
@@ -152,11 +150,15 @@ class Stream:
     ----------
     non_blocking : bool
         True creates a stream that is not ordered with the legacy stream.
+    priority : int
+        Lower numbers are higher.
     """
 
-    def __init__(self, *, non_blocking: bool = False, handle: int | None = None) -> None:
+    def __init__(
+        self, *, non_blocking: bool = False, priority: int = 0, handle: int | None = None
+    ) -> None:
         if handle is None:
-            handle = driver().stream_create(is_blocking=not non_blocking)
+            handle = driver().stream_create(is_blocking=not non_blocking, priority=priority)
         self.handle = handle
 
     def __enter__(self) -> Stream:
@@ -206,6 +208,9 @@ class CapturedStreams:
         """Fork a stream off the current one, unless it is part of the capture already."""
         if stream is self.main:
             return
+        priority = driver().stream_priority
+        if priority(stream.handle) != priority(self.main.handle):
+            self.hooks.keep_priorities()
         if stream in self.branches:
             stream.wait_event(current_stream().record())
         elif stream.is_capturing():

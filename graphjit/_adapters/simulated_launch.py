@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -117,9 +117,11 @@ _stack = _Stack()
 
 
 def pack(values: Sequence[Any], operands: tuple[Operand, ...], style: str) -> bytes:
-    """Pack operands into parameters; what is no field keeps the bytes of earlier launches."""
+    """Pack operands into parameters; what a plain kernel's structs have besides keeps the bytes of
+    earlier launches, see ``unwritten_bytes``.
+    """
     dtype = params_dtype(operands, style)
-    buffer = bytearray(dtype.itemsize) if style == PACKED else _stack.bytes[: dtype.itemsize]
+    buffer = _stack.bytes[: dtype.itemsize] if style == PLAIN else bytearray(dtype.itemsize)
     record = np.ndarray((), dtype, buffer)
     structs: Any = record["all"] if style == PACKED else record
     for i, (value, operand) in enumerate(zip(values, operands, strict=True)):
@@ -138,6 +140,18 @@ def pack(values: Sequence[Any], operands: tuple[Operand, ...], style: str) -> by
             fields["padding"] = _padding.getrandbits(32)
     _stack.bytes[: len(buffer)] = buffer
     return bytes(buffer)
+
+
+def unwritten_bytes(function: SimulatedFunction) -> Iterator[tuple[int, int]]:
+    """Return (begin, end) of the bytes in a kernel's parameters that ``pack`` does not write."""
+    *_, operands, style = function.made_by or ((), None)
+    if style == PLAIN:
+        fields: Any = params_dtype(operands, style).fields
+        for i, operand in enumerate(operands):
+            struct, begin, *_ = fields[f"p{i}"]
+            if operand.kind == "array":
+                kind, offset, *_ = struct.fields["index"]
+                yield begin + offset, begin + offset + kind.itemsize
 
 
 def _unpack(

@@ -54,9 +54,9 @@ class Bench:
         for ptr in self._ptrs:
             driver.mem_free(ptr)
 
-    def new_stream(self) -> int:
+    def new_stream(self, priority: int = 0) -> int:
         """Create a stream for the time of the check."""
-        self._streams.append(self.driver.stream_create())
+        self._streams.append(self.driver.stream_create(priority=priority))
         return self._streams[-1]
 
     def memory(self, data: bytes) -> int:
@@ -123,9 +123,11 @@ class Bench:
         self.driver.graph_add_dependencies(graph, edges)
         return graph, nodes, params
 
-    def instantiate(self, graph: Any, *, upload: bool = True) -> Any:
+    def instantiate(
+        self, graph: Any, *, upload: bool = True, use_node_priority: bool = False
+    ) -> Any:
         """Instantiate a graph, and upload it."""
-        graph_exec = self.driver.graph_instantiate(graph)
+        graph_exec = self.driver.graph_instantiate(graph, use_node_priority=use_node_priority)
         self._execs.append(graph_exec)
         if upload:
             self.driver.graph_upload(graph_exec, self.stream)

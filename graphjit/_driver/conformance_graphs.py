@@ -40,6 +40,35 @@ def captured_nodes_can_be_built_again(bench: Bench) -> None:
     assert bench.read(dst, 8) == b"A" * 8
 
 
+def nodes_keep_the_priority_of_their_stream(bench: Bench) -> None:
+    """A node has the priority of the stream that it was captured on; it can be read and set."""
+    dst, driver = bench.memory(b"." * 8), bench.driver
+    plain = kernel_nodes(bench.capture(bench.fill(dst, 0x41, 8)))[0]
+    assert driver.kernel_node_attributes(plain.handle) == ()
+    bench.stream = bench.new_stream(priority=-2)
+    assert driver.stream_priority(bench.stream) < 0 == driver.stream_priority(0)
+    (node,) = kernel_nodes(bench.capture(bench.fill(dst, 0x42, 8)))
+    ((name, data),) = driver.kernel_node_attributes(node.handle)
+    assert name == "PRIORITY"
+    assert struct.unpack_from("<i", data) == (driver.stream_priority(bench.stream),)
+    graph = bench.graph()[0]
+    params = driver.kernel_node_params(bench.fill(0, 0, 0)[0], node.params)
+    copied = driver.graph_add_kernel_node(graph, params, node)
+    made = driver.graph_add_kernel_node(graph, params, None)
+    assert driver.kernel_node_attributes(made) == ()
+    driver.graph_kernel_node_set_attributes(made, ((name, data),))
+    for added in (copied, made):
+        assert driver.kernel_node_attributes(added) == ((name, data),)
+    bench.run(bench.instantiate(graph, use_node_priority=True))
+    assert bench.read(dst, 8) == b"B" * 8
+
+
+def own_kernels_have_names(bench: Bench) -> None:
+    """The kernels that graphjit brings along are known by their functions."""
+    for name in ("copy", "fill", "fills", "patch_32"):
+        assert bench.driver.builtin_name(bench.driver.builtin_kernel(name)) == name
+
+
 def graph_exec_owns_its_parameters(bench: Bench) -> None:
     """Neither the buffer nor the graph changes a graph exec; ``set_params`` does, and only it."""
     dst = bench.memory(b"." * 8)
@@ -174,6 +203,8 @@ def device_updatable_graphs_are_instantiated_once(bench: Bench) -> None:
 CHECKS: tuple[Check, ...] = (
     chains_run_in_order,
     captured_nodes_can_be_built_again,
+    nodes_keep_the_priority_of_their_stream,
+    own_kernels_have_names,
     graph_exec_owns_its_parameters,
     queued_launches_keep_their_parameters,
     cycles_are_refused,

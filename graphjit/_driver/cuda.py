@@ -32,6 +32,7 @@ _ENTRY_POINTS = {
     "cuEventRecord": 12000,
 }
 _add_node = getattr(cu, "cuGraphAddNode_v2", cu.cuGraphAddNode)  # one form from CUDA 13 on
+_USE_NODE_PRIORITY = cu.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
 
 
 class CudaDriver(CudaCode):
@@ -152,9 +153,10 @@ class CudaDriver(CudaCode):
     def graph_node_make_device_updatable(self, node: int) -> int:
         return self._calls.make_device_updatable(node)
 
-    def graph_instantiate(self, graph: int) -> int:
+    def graph_instantiate(self, graph: int, *, use_node_priority: bool = False) -> int:
+        flags = int(_USE_NODE_PRIORITY) if use_node_priority else 0
         with self._current():
-            return int(check(cu.cuGraphInstantiate(graph, 0), "cuGraphInstantiate"))
+            return int(check(cu.cuGraphInstantiate(graph, flags), "cuGraphInstantiate"))
 
     def graph_upload(self, graph_exec: Any, stream: int) -> None:
         check(cu.cuGraphUpload(graph_exec, stream), "cuGraphUpload")

@@ -40,9 +40,13 @@ class CudaMemory:
         with self._current():
             self._copy_stream = self.stream_create()
 
-    def stream_create(self) -> int:
-        flags = cu.CUstream_flags.CU_STREAM_NON_BLOCKING
-        return int(check(cu.cuStreamCreate(flags), "cuStreamCreate"))
+    def stream_create(self, *, priority: int = 0) -> int:
+        flags = int(cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        call = "cuStreamCreateWithPriority"
+        return int(check(cu.cuStreamCreateWithPriority(flags, priority), call))
+
+    def stream_priority(self, stream: int) -> int:
+        return int(check(cu.cuStreamGetPriority(stream), "cuStreamGetPriority"))
 
     def stream_synchronize(self, stream: int) -> None:
         check(cu.cuStreamSynchronize(stream), "cuStreamSynchronize")

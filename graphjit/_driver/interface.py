@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from graphjit._driver.code_interface import CodeInterface
 from graphjit._nodes import CapturedGraph, Dim3, KernelNode, ParamLayout
 
 CAPTURE_MODES = ("global", "thread_local", "relaxed")
@@ -72,7 +73,7 @@ class KernelNodeParams(Protocol):
     """Writable buffer of ``params`` bytes; the driver reads it at every use."""
 
 
-class Driver(Protocol):
+class Driver(CodeInterface, Protocol):
     """One CUDA context of one device, as graphjit sees it."""
 
     name: str
@@ -126,8 +127,14 @@ class Driver(Protocol):
         """
 
     # -- streams and capture
-    def stream_create(self) -> int:
-        """Create a stream that does not wait for the legacy stream (cuStreamCreate)."""
+    def stream_create(self, *, priority: int = 0) -> int:
+        """Create a stream that does not wait for the legacy stream (cuStreamCreateWithPriority).
+
+        Lower numbers are higher priorities.
+        """
+
+    def stream_priority(self, stream: int) -> int:
+        """Return the priority of a stream (cuStreamGetPriority)."""
 
     def stream_destroy(self, stream: int) -> None: ...
     def stream_synchronize(self, stream: int) -> None: ...
@@ -244,7 +251,13 @@ class Driver(Protocol):
     def graph_node_make_device_updatable(self, node: Any) -> int:
         """Set CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE; return the device node handle."""
 
-    def graph_instantiate(self, graph: Any) -> Any: ...
+    def graph_instantiate(self, graph: Any, *, use_node_priority: bool = False) -> Any:
+        """Instantiate a graph (cuGraphInstantiate).
+
+        Its nodes have the priority of the stream that it is launched on, or each that of the
+        stream that it was captured on (CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY).
+        """
+
     def graph_upload(self, graph_exec: Any, stream: int) -> None: ...
     def graph_launch(self, graph_exec: Any, stream: int) -> None: ...
     def graph_exec_kernel_node_set_params(
@@ -265,34 +278,3 @@ class Driver(Protocol):
 
     def error(self, call: str, status: int) -> Exception:
         """Return the error of a call that gave ``status``."""
-
-    # -- the kernels that graphjit brings along
-    def builtin_kernel(self, name: str) -> Any:
-        """Return the function ``copy``, ``fill``, ``fills``, ``set_condition`` or ``patch_<n>``.
-
-        n is one of PATCH_SLOT_CLASSES.
-        """
-
-    def builtin_name(self, function: Any) -> str | None:
-        """Return the name of a function that is one of these; None for every other."""
-
-    # -- code of kernels in files
-    def target(self) -> str:
-        """Return what code must have been compiled for, such as ``"sm_90"``."""
-
-    def load_code(self, code: bytes) -> Any:
-        """Load code; return the module (cuModuleLoadData)."""
-
-    def unload_code(self, module: Any) -> None:
-        """Unload a module, once its kernels are done (cuModuleUnload)."""
-
-    def code_function(self, module: Any, name: str, shared_mem_bytes: int) -> Any:
-        """Return a function that can be launched with so much memory (cuModuleGetFunction)."""
-
-    def kernel_node_attributes(self, node: Any) -> tuple[tuple[str, bytes], ...]:
-        """Return the attributes of a node that are not zero (cuGraphKernelNodeGetAttribute)."""
-
-    def graph_kernel_node_set_attributes(
-        self, node: Any, attributes: tuple[tuple[str, bytes], ...]
-    ) -> None:
-        """Set what ``kernel_node_attributes`` returned (cuGraphKernelNodeSetAttribute)."""

@@ -136,9 +136,11 @@ class SimulatedDriver(SimulatedCode):
         self, graph: Any, params: SimulatedParams, attributes_of: KernelNode | None
     ) -> SimulatedNode:
         _check_graph(graph, "cuGraphAddKernelNode")
+        node: SimulatedNode = graph.add("kernel", params)
         if attributes_of is not None:
             _check_node(attributes_of.handle, "cuGraphKernelNodeCopyAttributes")
-        return graph.add("kernel", params)  # type: ignore[no-any-return]
+            node.priority = attributes_of.handle.priority
+        return node
 
     def graph_add_empty_node(self, graph: Any) -> SimulatedNode:
         _check_graph(graph, "cuGraphAddEmptyNode")
@@ -199,7 +201,9 @@ class SimulatedDriver(SimulatedCode):
 
     # -- graph execs
 
-    def graph_instantiate(self, graph: Any) -> SimulatedGraphExec:
+    def graph_instantiate(
+        self, graph: Any, *, use_node_priority: bool = False
+    ) -> SimulatedGraphExec:
         _check_graph(graph, "cuGraphInstantiate")
         flow = self.cuda_version >= CUDA_WITH_FLOW_IN_CHILDREN
         graph_exec = SimulatedGraphExec(

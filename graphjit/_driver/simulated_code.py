@@ -7,6 +7,7 @@ Raises: ``DriverError`` with CUDA's names and codes.
 from __future__ import annotations
 
 import pickle
+import struct
 from typing import Any
 
 from graphjit._driver.simulated_errors import failure
@@ -49,10 +50,14 @@ class SimulatedCode(SimulatedHost):
         return module
 
     def kernel_node_attributes(self, node: Any) -> tuple[tuple[str, bytes], ...]:
-        return ()
+        if not node.priority:
+            return ()
+        return (("PRIORITY", struct.pack("<i", node.priority).ljust(64, b"\0")),)
 
     def graph_kernel_node_set_attributes(
         self, node: Any, attributes: tuple[tuple[str, bytes], ...]
     ) -> None:
-        if attributes:
-            raise failure("cuGraphKernelNodeSetAttribute", "INVALID_VALUE", "there are none here")
+        for name, data in attributes:
+            if name != "PRIORITY":
+                raise failure("cuGraphKernelNodeSetAttribute", "INVALID_VALUE", name)
+            (node.priority,) = struct.unpack_from("<i", data)

@@ -54,6 +54,7 @@ class SimulatedNode:
     params: SimulatedParams | None = None
     fields: dict[str, int] = field(default_factory=dict)
     device_handle: int = 0
+    priority: int = 0
     bodies: list[SimulatedGraph] = field(default_factory=list)
     """Of a conditional node, or the graph of a child graph node."""
 

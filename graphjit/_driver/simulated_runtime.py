@@ -41,7 +41,7 @@ class SimulatedRuntime(SimulatedStreams):
         owned = SimulatedParams(launch, params)
         self.counts["kernel_launches"] += 1
         if capture is not None:
-            capture.append(stream, "kernel", owned, {})
+            capture.append(stream, "kernel", owned, {}, self.stream_priority(stream))
             return
         with self._lock:
             launch.function.body(Run(self.memory), bytes(owned.buffer))

@@ -25,6 +25,7 @@ from graphjit._driver.simulated_errors import failure
 from graphjit._driver.simulated_graph import SimulatedGraph, SimulatedNode, SimulatedParams
 
 LEGACY_STREAM = 0
+_HIGHEST_PRIORITY = -5
 
 
 @dataclass(eq=False, slots=True)
@@ -40,10 +41,16 @@ class CaptureState:
     """Stream -> the nodes that its next node depends on."""
 
     def append(
-        self, stream: int, kind: str, params: SimulatedParams | None, fields: dict[str, int]
+        self,
+        stream: int,
+        kind: str,
+        params: SimulatedParams | None,
+        fields: dict[str, int],
+        priority: int = 0,
     ) -> None:
         """Add a node behind everything that the stream waits for."""
         node = self.graph.add(kind, params, **fields)
+        node.priority = priority
         for head in self.heads[stream]:
             self.graph.edges[head, node] = None
         self.heads[stream] = [node]
@@ -73,17 +80,26 @@ class SimulatedStreams:
         self._handles = itertools.count(1)
         self._streams: dict[int, bool] = {LEGACY_STREAM: True}
         """Stream -> whether it waits for the legacy stream, and the other way round."""
+        self._priorities: dict[int, int] = {}
+        """Of the streams whose priority is not 0."""
         self._events: dict[int, Recorded | None] = {}
         self._captures: dict[int, CaptureState] = {}
         """Stream -> the capture that it is part of."""
         self._lock = threading.RLock()
         self._thread = threading.local()
 
-    def stream_create(self, *, is_blocking: bool = False) -> int:
+    def stream_create(self, *, is_blocking: bool = False, priority: int = 0) -> int:
         """Create a stream; a blocking one is ordered with the legacy stream (cuStreamCreate)."""
         stream = next(self._handles)
         self._streams[stream] = is_blocking
+        if priority:
+            self._priorities[stream] = max(priority, _HIGHEST_PRIORITY)
         return stream
+
+    def stream_priority(self, stream: int) -> int:
+        """Return the priority of a stream (cuStreamGetPriority)."""
+        self._check_stream(stream, "cuStreamGetPriority")
+        return self._priorities.get(stream, 0)
 
     def stream_destroy(self, stream: int) -> None:
         self._check_stream(stream, "cuStreamDestroy")
@@ -93,6 +109,7 @@ class SimulatedStreams:
         if capture is not None:
             capture.is_invalidated = True
         del self._streams[stream]
+        self._priorities.pop(stream, None)
 
     def _check_stream(self, stream: int, call: str) -> None:
         if stream not in self._streams:

@@ -128,7 +128,7 @@ def test_a_failed_driver_call_at_instantiation(monkeypatch):
         before = held_on_device()
         with monkeypatch.context() as patched:
 
-            def fail(*_, name=name):
+            def fail(*_, name=name, **__):
                 raise graphjit.DriverError(name, "CUDA_ERROR_UNKNOWN", 999)
 
             patched.setattr(driver, name, fail)
