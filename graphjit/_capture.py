@@ -94,14 +94,15 @@ class Capture:
 
     def host_read(self, call: str, ptr: int, nbytes: int) -> bytes:
         modules = self.adapter.library_modules
-        if not self.is_open:
+        if not self.is_open or getattr(_active, "capture", None) is not self:
             raise CaptureError(
                 f"this array is a stand-in from the capture of {self.function}: it holds no "
                 f"memory and cannot be used outside of it, at {user_line(modules)}"
             )
         call = library_call(modules) or call
         if self.replay is not None and not self.flow.is_in_body:
-            return self.replay.read(self, call, ptr, nbytes)
+            known: bytes = self.replay.read(self, call, ptr, nbytes)
+            return known
         text = READ_IN_BODY if self.flow.is_in_body else HOST_READ
         self.failure = HostReadError(
             text.format(

@@ -11,7 +11,7 @@ Source: cuGraphAddChildGraphNode, cuGraphChildGraphNodeGetGraph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -162,3 +162,24 @@ def _scope(around: int, open_calls: Sequence[_Open]) -> int:
     """Return where a node of a scope goes: the bodies of conditional nodes stay bodies."""
     calls = [call.scope for call in open_calls if call.around == around]
     return calls[-1] if calls else around
+
+
+def side_by_side(parts: Sequence[tuple[str, CapturedGraph, Iterable[int]]]) -> CapturedGraph:
+    """Make one graph of several: name, graph, and the parts that a part waits for.
+
+    A child graph node for each part, and behind them what is in it.
+    """
+    nodes: list[Node] = [ChildGraphNode(None, name) for name, _, _ in parts]
+    scopes = [-1] * len(parts)
+    edges = [Edge(i, j) for j, (_, _, after) in enumerate(parts) for i in sorted(after)]
+    bodies = [Body(i, 0) for i in range(len(parts))]
+    setters: list[tuple[int, int]] = []
+    for number, (_, graph, _) in enumerate(parts):
+        first, first_body = len(nodes), len(bodies)
+        nodes += graph.nodes
+        of_node = graph.scopes or (-1,) * len(graph.nodes)
+        scopes += [number if scope < 0 else first_body + scope for scope in of_node]
+        edges += [Edge(first + i, first + j, data) for i, j, data in graph.edges]
+        bodies += [Body(first + body.node, body.position) for body in graph.bodies]
+        setters += [(first + i, first + j) for i, j in graph.setters]
+    return CapturedGraph(tuple(nodes), tuple(edges), tuple(bodies), tuple(scopes), tuple(setters))

@@ -37,9 +37,9 @@ def _packages() -> Iterator[Finding]:
     cure = "" if IS_COMPILED else "install a C compiler, then graphjit again"
     yield Finding("compiled hit", built, IS_COMPILED, cure)
     for module, names, cure in (
-        ("cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"), "pip install 'graphjit[cuda13]'"),
-        ("cuda.bindings", ("cuda-bindings",), "pip install 'graphjit[cuda13]'"),
-        ("cuda.core", ("cuda-core",), "pip install 'graphjit[cuda13]'"),
+        ("cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"), "pip install cupy-cuda13x[ctk]"),
+        ("cuda.bindings", ("cuda-bindings",), "pip install cuda-bindings"),
+        ("cuda.core", ("cuda-core",), "pip install cuda-core"),
     ):
         version = next((v for name in names if (v := _version(name))), None)
         if version is not None and _can_be_found(module):

@@ -12,8 +12,7 @@ from graphjit._graph_info import GraphInfo, NodeInfo
 from graphjit.errors import GraphjitError
 
 _MISSING = (
-    "drawing a graph needs pygraphviz, which brings Graphviz along: "
-    "pip install 'graphjit[graphs]', or pip install 'pygraphviz>=2.0'"
+    "drawing a graph needs pygraphviz, which brings Graphviz along: pip install 'pygraphviz>=2.0'"
 )
 _MAX_NAME = 40
 _MAX_WORDS = 8

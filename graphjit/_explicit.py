@@ -16,13 +16,13 @@ from typing import Any
 
 from graphjit._build import EntryOptions, finish
 from graphjit._capture import Captured, CaptureRetryError, capturing, new_capture
-from graphjit._children import Calls
+from graphjit._children import Calls, side_by_side
 from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
 from graphjit._externals import External
 from graphjit._flow import Flow
 from graphjit._launcher import EntryLauncher, refuse_inside
-from graphjit._nodes import Body, CapturedGraph, ChildGraphNode, Edge, Node
+from graphjit._nodes import CapturedGraph
 from graphjit._options import check_options, is_disabled
 from graphjit._races import Piece, refuse_races
 from graphjit._relocation import RelocationPlan
@@ -31,7 +31,10 @@ from graphjit._watch import Watch
 from graphjit.errors import CaptureError, SignatureError
 
 _MODE = "relaxed"
-_COMPLETE = "the graph is complete: nodes can be added before its first launch only"
+_COMPLETE = (
+    "the graph is complete: nodes can be added until it is launched, described or exported for the "
+    "first time"
+)
 _MAX_ATTEMPTS = 8
 
 
@@ -65,6 +68,13 @@ class _Part:
     captured: Captured
     flow: Flow
     after: frozenset[int]
+
+
+class _Complete(dict[str, Any]):
+    """The inputs of a graph that is complete: none."""
+
+    def __missing__(self, name: str) -> Any:
+        raise CaptureError(_COMPLETE)
 
 
 class Graph(EntryLauncher):
@@ -155,7 +165,9 @@ class Graph(EntryLauncher):
         HostReadError, CaptureError
             The function cannot be captured. The graph is as it was.
         """
-        if self._entry is not None or self._capture is None:
+        if self._capture is None:
+            raise CaptureError(f"the graph {self._missing}")
+        if self._entry is not None:
             raise CaptureError(_COMPLETE)
         waits_for = self._producers(args, kwargs) | self._numbers(after)
         number = len(self._parts)
@@ -175,6 +187,7 @@ class Graph(EntryLauncher):
     ) -> tuple[Captured, Flow]:
         """Capture a call by itself; one that fails leaves everything as it was."""
         capture, hints = self._capture, dict[str, Any]()
+        capture.failure = None
         for _ in range(_MAX_ATTEMPTS):
             constants, kept = capture.constants, capture.kept
             host_memory = capture.host_memory
@@ -200,12 +213,23 @@ class Graph(EntryLauncher):
     def _producers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
         """Return the nodes whose results are given."""
         adapter, found = self._capture.adapter, set()
+        self._refuse_nodes((args, kwargs))
         for leaf in flatten((args, kwargs), adapter.is_array)[0]:
             if adapter.is_array(leaf):
-                region = self._region(adapter.device_ptr(leaf))
+                ptr = adapter.device_ptr(leaf)
+                region = self._region(ptr)
+                if region is None and self._capture.owns(ptr):
+                    raise SignatureError(
+                        "an array belongs to another graph, or to no graph any more"
+                    )
                 if region in self._owner:
                     found.add(self._owner[region])
         return found
+
+    def _refuse_nodes(self, value: Any) -> None:
+        for leaf in flatten(value, lambda leaf: isinstance(leaf, GraphNode))[0]:
+            if isinstance(leaf, GraphNode):
+                raise SignatureError(f"{leaf.name} is a node; give its `result`")
 
     def _region(self, ptr: int) -> int | None:
         capture = self._capture
@@ -214,22 +238,25 @@ class Graph(EntryLauncher):
 
     def _numbers(self, nodes: Iterable[GraphNode]) -> set[int]:
         numbers = {part.node: i for i, part in enumerate(self._parts)}
-        nodes = [nodes] if isinstance(nodes, GraphNode) else list(nodes)
-        if unknown := [node for node in nodes if node not in numbers]:
-            name = getattr(unknown[0], "name", unknown[0])
-            raise SignatureError(f"`after` names {name}, which is no node of this graph")
+        for node in (nodes := [nodes] if isinstance(nodes, GraphNode) else list(nodes)):
+            if not isinstance(node, GraphNode):
+                raise SignatureError(f"`after` takes nodes, not a {type(node).__qualname__}")
+            if node not in numbers:
+                raise SignatureError(f"`after` names {node.name}, which is no node of this graph")
         return {numbers[node] for node in nodes}
 
     def _complete(self) -> CacheEntry:
         """Put the nodes together, at the first launch."""
         if self._entry is None and self._capture is not None:
             refuse_inside("the graph is launched")
-            captured = Captured(self._capture, self.outputs, None, _joined(self._parts))
+            self._refuse_nodes(self.outputs)
+            parts = [(p.node.name, p.captured.graph, p.after) for p in self._parts]
+            captured = Captured(self._capture, self.outputs, None, side_by_side(parts))
             call = self._call
             signature = self._reader.describe(call, [call.adapter.spec(a) for a in call.arrays])
             entry = finish(captured, self._setup, signature, Watch([]), self._options)
             self._serve(call, entry)
-            self.inputs, self.outputs = {}, None
+            self.inputs, self.outputs = _Complete(), None
             self._let_go()
         return super()._complete()
 
@@ -242,23 +269,19 @@ class Graph(EntryLauncher):
 
     def _check(self, graph: CapturedGraph, plan: RelocationPlan, externals: list[External]) -> None:
         """Refuse nodes that use the same memory in no order."""
-        pieces: list[Piece] = []
-        begin = len(self._parts)
+        pieces, begin = list[Piece](), len(self._parts)
         for part in self._parts:
             n = len(part.captured.graph.nodes)
             pieces.append((part.node.name, range(begin, begin + n), part.after))
             begin += n
         libraries = [e for e in externals if e.kind == "library"]
-
-        def library_at(word: int) -> int | None:
-            for e in libraries:
-                if e.device_ptr <= word < e.device_ptr + max(e.nbytes, 1):
-                    return e.device_ptr
-            return None
-
-        refuse_races(
-            graph, plan, self._capture.adapter, pieces, self._region, library_at, self._name_of
+        arrays = [e for e in externals if e.kind == "array"]
+        finders = (
+            self._region,
+            lambda word: next((e.device_ptr for e in libraries if e.holds(word)), None),
+            lambda word: any(e.holds(word) for e in arrays),
         )
+        refuse_races(graph, plan, self._capture.adapter, pieces, finders, self._name_of)
 
     def _name_of(self, ptr: int) -> str:
         region = self._capture.regions.find(ptr) if self._capture.owns(ptr) else None
@@ -276,21 +299,3 @@ class Graph(EntryLauncher):
             self._capture.free_constants()
             self._capture.is_open = False
             self._capture = None  # type: ignore[assignment]
-
-
-def _joined(parts: list[_Part]) -> CapturedGraph:
-    """Make one graph: a child graph node for each part, and behind them what is in it."""
-    nodes: list[Node] = [ChildGraphNode(None, part.node.name) for part in parts]
-    scopes = [-1] * len(parts)
-    edges = [Edge(i, j) for j, part in enumerate(parts) for i in sorted(part.after)]
-    bodies = [Body(i, 0) for i in range(len(parts))]
-    setters: list[tuple[int, int]] = []
-    for number, part in enumerate(parts):
-        graph, first, first_body = part.captured.graph, len(nodes), len(bodies)
-        nodes += graph.nodes
-        of_node = graph.scopes or (-1,) * len(graph.nodes)
-        scopes += [number if scope < 0 else first_body + scope for scope in of_node]
-        edges += [Edge(first + i, first + j, data) for i, j, data in graph.edges]
-        bodies += [Body(first + body.node, body.position) for body in graph.bodies]
-        setters += [(first + i, first + j) for i, j in graph.setters]
-    return CapturedGraph(tuple(nodes), tuple(edges), tuple(bodies), tuple(scopes), tuple(setters))

@@ -118,15 +118,17 @@ def _refuse(entry: CacheEntry) -> None:
         raise ExportError(
             f"it uses {paths[0]}, which is no argument. Pass such arrays as arguments"
         )
+    functions = dict(entry.executable.host_calls)
     for index, node in enumerate(entry.graph.nodes):
-        if isinstance(node, (HostNode, EventNode)):
-            raise ExportError(
-                f"node {index} is of the kind {node.kind}, and belongs to this process"
-            )
+        if isinstance(node, HostNode):
+            raise ExportError(f"node {index} calls {functions.get(node.number)} on the host")
+        if isinstance(node, EventNode):
+            raise ExportError(f"node {index} is for an event of this process")
     for external in entry.externals:
+        cure = ". Pass such arrays as inputs" if external.kind == "array" else ""
         raise ExportError(
-            f"its kernel {external.kernel} uses memory at 0x{external.device_ptr:x} that "
-            f"{external.holder} holds"
+            f"its kernel {external.kernel} uses memory at 0x{external.device_ptr:x}, of "
+            f"{external.holder}{cure}"
         )
 
 

@@ -33,6 +33,10 @@ class External:
     kind: str
     """``"array"`` of the user's, ``"library"`` or ``"page-locked"``."""
 
+    def holds(self, ptr: int) -> bool:
+        """Say whether an address is in it."""
+        return self.device_ptr <= ptr < self.device_ptr + max(self.nbytes, 1)
+
 
 def find_externals(
     capture: Capture, plan: RelocationPlan, graph: CapturedGraph, *, allow_arrays: bool

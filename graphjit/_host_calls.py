@@ -13,6 +13,7 @@ Source: cuLaunchHostFunc, cuGraphAddHostNode.
 from __future__ import annotations
 
 import atexit
+import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -71,12 +72,19 @@ class _Invocation:
         self._fn, self._leaves, self._tree = fn, leaves, tree
         self._place = place
 
+    def __str__(self) -> str:
+        return f"{_name(self._fn)}, at {self._place[1]}"
+
     def __call__(self) -> None:
         try:
             given = [leaf.copy() if type(leaf) is _Staged else leaf for leaf in self._leaves]
             self._fn(*unflatten(self._tree, given))
         except BaseException as error:  # noqa: BLE001 - a thread of the driver's cannot raise it
             _note_failure(self._fn, self._place, error)
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return getattr(fn, "__qualname__", type(fn).__qualname__)
 
 
 def _note_failure(fn: Callable[..., Any], place: tuple[str, str], error: BaseException) -> None:
@@ -87,8 +95,7 @@ def _note_failure(fn: Callable[..., Any], place: tuple[str, str], error: BaseExc
         what = repr(error)
     except Exception:  # noqa: BLE001 - it says no more than its class
         what = type(error).__name__
-    name = getattr(fn, "__qualname__", type(fn).__qualname__)
-    text = _FAILED.format(name=name, function=place[0], where=place[1], error=what)
+    text = _FAILED.format(name=_name(fn), function=place[0], where=place[1], error=what)
     failure = HostCallbackError(text)
     failure.__cause__ = error
     _failures.append(failure)
@@ -120,7 +127,14 @@ def _stage(driver: Driver, adapter: Adapter, array: Any) -> _Staged:
 @cache
 def _wait_at_exit(wait_for_device: Callable[[], None]) -> None:
     """Let launches end before Python does: no function can be called after that."""
-    atexit.register(wait_for_device)
+    atexit.register(_report_the_last, wait_for_device)
+
+
+def _report_the_last(wait_for_device: Callable[[], None]) -> None:
+    """Wait, and print what nobody has been told."""
+    wait_for_device()
+    while _failures:
+        traceback.print_exception(_failures.popleft())
 
 
 def has_failures() -> bool:

@@ -33,7 +33,7 @@ class EntryLauncher:
     def __init__(self, inputs: Mapping[str, Any], reader: ArgumentReader | None = None) -> None:
         if not isinstance(inputs, Mapping):
             raise TypeError(f"inputs is a dictionary of names and arrays, not {inputs!r}")
-        self.outputs: Any = None
+        self._outputs: Any = None
         self._names = tuple(inputs)
         self._key: Any = None
         self._residues: list[int] = []
@@ -48,13 +48,24 @@ class EntryLauncher:
                 raise SignatureError(f"inputs are arrays of one library; {name} is none")
         return call
 
+    @property
+    def outputs(self) -> Any:
+        """What the last launch returned; before, what launches are to return."""
+        return self._outputs
+
+    @outputs.setter
+    def outputs(self, value: Any) -> None:
+        if self._entry is not None and value is not None:
+            raise CaptureError(f"{self._what} is complete: what it returns was set before that")
+        self._outputs = value
+
     def _complete(self) -> CacheEntry:
         """Return the entry."""
         if self._entry is None:
             raise CaptureError(f"{self._what} {self._missing}")
         return self._entry
 
-    def launch(self, **arrays: Any) -> Any:
+    def launch(self, /, **arrays: Any) -> Any:
         """Launch the captured work on the caller's current stream.
 
         Parameters
@@ -74,25 +85,34 @@ class EntryLauncher:
         """
         entry = self._complete()
         refuse_inside(f"{self._what} is launched")
-        if set(arrays) != set(self._names):
-            raise SignatureError(
-                f"launch() takes the inputs {sorted(self._names)}, not {sorted(arrays)}"
-            )
+        self._check_names(arrays)
         call = self._reader.read((), arrays)
-        found = entry.match(call)
-        if call.key != self._key or found is None:
+        found = entry.match(call) if call.key == self._key else None
+        if found is None:
             raise self._other_arrays(entry, call)
         if has_failures():
             entry.report()
-        self.outputs = entry.launch(call, found)
-        return self.outputs
+        self._outputs = entry.launch(call, found)
+        return self._outputs
+
+    def _check_names(self, arrays: Mapping[str, Any]) -> None:
+        names = {
+            "lacks": [name for name in self._names if name not in arrays],
+            "does not know": [name for name in arrays if name not in self._names],
+        }
+        lines = [f"{what} {', '.join(those)}" for what, those in names.items() if those]
+        if lines:
+            raise SignatureError(
+                f"launch() {' and '.join(lines)}; it takes {', '.join(self._names) or 'nothing'}"
+            )
 
     def _other_arrays(self, entry: CacheEntry, call: Call) -> SignatureError:
         specs = [call.adapter.spec(array) for array in call.arrays]
         lines = entry.signature.difference(self._reader.describe(call, specs))
         return SignatureError(
-            "launch() was given other arrays than were captured: "
+            f"{self._what} was captured for other arguments: "
             + ("; ".join(lines) or "memory is shared differently")
+            + ". Give launch() arrays of the same form, or capture the work for these"
         )
 
     def export(self, path: str | os.PathLike[str]) -> None:

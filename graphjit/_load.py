@@ -64,7 +64,7 @@ class LoadedGraph(EntryLauncher):
             if not any(map(call.adapter.is_array, flatten(value, call.adapter.is_array)[0]))
         }
 
-    def launch(self, **arguments: Any) -> Any:
+    def launch(self, /, **arguments: Any) -> Any:
         """Launch the graph on the caller's current stream.
 
         Parameters

@@ -47,12 +47,15 @@ def refuse_races(
     plan: RelocationPlan,
     adapter: Adapter,
     pieces: Sequence[Piece],
-    stand_in_at: FindBlock,
-    library_at: FindBlock,
+    finders: tuple[FindBlock, FindBlock, Callable[[int], bool]],
     name_of: Callable[[int], str],
 ) -> None:
-    """Refuse two unordered pieces that conflict; ``name_of`` says what a block of memory is."""
-    uses = _uses(graph, plan, adapter, stand_in_at, library_at)
+    """Refuse two unordered pieces that conflict; ``name_of`` says what a block of memory is.
+
+    ``finders`` say what an address is of: a stand-in, memory of a library, or an array that is
+    used in place.
+    """
+    uses = _uses(graph, plan, adapter, *finders)
     of_piece = [_joined([uses[i] for i in nodes if i in uses]) for _, nodes, _ in pieces]
     behind: list[frozenset[int]] = []
     for _, _, after in pieces:
@@ -81,6 +84,7 @@ def _uses(
     adapter: Adapter,
     stand_in_at: FindBlock,
     library_at: FindBlock,
+    array_at: Callable[[int], bool],
 ) -> dict[int, _Use]:
     kernels = {i: node for i, node in enumerate(graph.nodes) if isinstance(node, KernelNode)}
     found = {i: _Use() for i in kernels}
@@ -93,9 +97,14 @@ def _uses(
         if block is not None and any(param_offset == begin for begin, _ in node.param_layout):
             _kind(node, n_inputs[index], param_offset, use).add(block)
     for index, word in plan.candidates:
+        node, use = kernels[index], found[index]
         block = library_at(word)
         if block is not None:
-            found[index].library.add(block)
+            use.library.add(block)
+        elif array_at(word):
+            for begin, size in node.param_layout:
+                if size >= 8 and node.params[begin : begin + 8] == word.to_bytes(8, "little"):
+                    _kind(node, n_inputs[index], begin, use).add(word)
     return found
 
 

@@ -19,6 +19,7 @@ from graphjit._build import EntryOptions, finish
 from graphjit._capture import Captured, CaptureRetryError, capturing, new_capture
 from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
+from graphjit._host_random import HOST_GENERATORS
 from graphjit._replay import KnownRead, Replay
 from graphjit._segments import Segment, SegmentTree
 from graphjit._setup import Setup
@@ -28,8 +29,8 @@ from graphjit.errors import CaptureError
 
 _CHANGES = (
     "{function} cannot be captured: it changes {path}. A graph launch runs no Python, so that "
-    "later calls would not change it. Return the value instead, or use "
-    "@graphed(on_unsupported='eager') to run the function uncaptured."
+    "later calls would not change it. {cure}, or use @graphed(on_unsupported='eager') to run the "
+    "function uncaptured."
 )
 _CONTAINER = "a container that it is given as an argument"
 
@@ -91,7 +92,7 @@ class Recipe:
                     captured = _capture_function(self.fn, setup, self.options)
                     if changed := snapshot.changes():
                         captured.close()
-                        raise CaptureError(_CHANGES.format(function=self.name, path=changed[0]))
+                        raise CaptureError(_changes_text(self.name, changed[0]))
                 except BaseException:
                     snapshot.restore()
                     raise
@@ -111,6 +112,12 @@ class Recipe:
         return entry.segment
 
 
+def _changes_text(function: str, path: str) -> str:
+    is_random = path in HOST_GENERATORS or path.endswith("of random numbers")
+    cure = "Draw by cupy.random" if is_random else "Return the value instead"
+    return _CHANGES.format(function=function, path=path, cure=cure)
+
+
 def _capture_function(fn: Callable[..., Any], setup: Setup, options: EntryOptions) -> Captured:
     with capturing(setup.capture, options.mode, flat=options.optimize) as captured:
         args, kwargs = setup.call.rebuild(setup.stand_ins)
@@ -118,5 +125,5 @@ def _capture_function(fn: Callable[..., Any], setup: Setup, options: EntryOption
         captured.result = fn(*args, **kwargs)
         left = flatten((args, kwargs), setup.call.adapter.is_array)
         if given[1] != left[1] or any(a is not b for a, b in zip(given[0], left[0], strict=True)):
-            raise CaptureError(_CHANGES.format(function=setup.capture.function, path=_CONTAINER))
+            raise CaptureError(_changes_text(setup.capture.function, _CONTAINER))
     return captured

@@ -33,7 +33,7 @@ from graphjit._segments import SegmentTree
 from graphjit._setup import refuse_stand_ins
 from graphjit._signature import Signature
 from graphjit._verify import verify_launch
-from graphjit.errors import AnalysisError, CaptureError, GraphjitError, SignatureError
+from graphjit.errors import AnalysisError, CaptureError, ExportError, GraphjitError, SignatureError
 
 _VERIFY_DRAWS = (
     "{function} cannot be verified: it draws random numbers from a generator whose state is on the "
@@ -235,7 +235,9 @@ class State:
         call = self.reader.read(args, kwargs)
         found = self.cache.find(call)
         if found is None:
-            raise GraphjitError(_NOT_CAPTURED.format(function=self.name, done="exported"))
+            reason = self.cache.refusal(call.key)
+            text = _NOT_CAPTURED.format(function=self.name, done="exported")
+            raise ExportError(f"{text}, unless it is refused: {reason}" if reason else text)
         names, dynamic = self.reader.positional, self.options.dynamic
         export_call(path, self.name, found[0], call, names, dynamic)
 

@@ -164,7 +164,9 @@ class EntryInfo:
             The arguments are served by another entry.
         """
         if self._profile is None:
-            raise GraphjitError("a capture block cannot be profiled: its code runs only once")
+            raise GraphjitError(
+                "only entries of graphed functions can be profiled: others cannot be captured again"
+            )
         return self._profile(*args, **kwargs)
 
     def __str__(self) -> str:

@@ -153,7 +153,10 @@ class SimulatedAdapter:
         try:
             return pickle.dumps(node.function)
         except Exception as error:
-            raise ExportError(f"it cannot be pickled: {error}") from error
+            raise ExportError(
+                f"it is a Python function that cannot be pickled ({error}); write "
+                f"`launch = xp.kernel(function)` with a function of a module instead of a decorator"
+            ) from error
 
 
 def _array(spec: ArraySpec, block: device.Block, byte_offset: int) -> Any:

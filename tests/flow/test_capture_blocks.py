@@ -90,7 +90,7 @@ def test_other_inputs_are_refused(block):
     x, state = normal(3), normal(3)
     with pytest.raises(graphjit.SignatureError, match=r"x: now float64 \(4,\)"):
         block.launch(x=normal(4), state=state)
-    with pytest.raises(graphjit.SignatureError, match=r"not \['x'\]"):
+    with pytest.raises(graphjit.SignatureError, match="lacks state"):
         block.launch(x=x)
     with pytest.raises(graphjit.SignatureError, match="y"):
         block.launch(x=x, state=state, y=x)

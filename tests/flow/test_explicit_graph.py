@@ -1,6 +1,7 @@
 """Graphs put together by hand: nodes in the order that they are given, and no other."""
 
 import gc
+import operator
 import random
 
 import pytest
@@ -176,17 +177,74 @@ def test_misuse():
     with pytest.raises(graphjit.SignatureError, match="no node of this graph"):
         other.add(lambda: None, after=a)
     graph.launch(x=normal(5), y=normal(5))
-    with pytest.raises(graphjit.CaptureError, match="before its first launch"):
+    with pytest.raises(graphjit.CaptureError, match="until it is launched"):
         graph.add(lambda: None)
     with pytest.raises(graphjit.SignatureError, match=r"\(6,\)"):
         graph.launch(x=normal(6), y=normal(5))
+    with pytest.raises(graphjit.CaptureError, match="what it returns was set before"):
+        graph.outputs = normal(3)
+    with pytest.raises(graphjit.CaptureError, match="the graph is complete"):
+        _ = graph.inputs["x"]
     graph.close()
     other.close()
+    with pytest.raises(graphjit.CaptureError, match="has been closed"):
+        graph.add(lambda: None)
     for closed in (graph, other):
         with pytest.raises(graphjit.CaptureError, match="has been closed"):
             closed.launch(x=normal(5), y=normal(5))
     with pytest.raises(ValueError, match=r"Graph\(patch='gpu'\)"):
         Graph(inputs={"x": normal(3)}, patch="gpu")
+
+
+def test_nodes_and_results_are_told_apart():
+    """Whatever takes one refuses the other by name, and arrays of other graphs."""
+    graph, (a, *_) = make_diamond()
+    with pytest.raises(graphjit.SignatureError, match="`after` takes nodes, not a Array"):
+        graph.add(lambda: None, after=[a.result])
+    with pytest.raises(graphjit.SignatureError, match="is a node; give its `result`"):
+        graph.add(xp.sin, a)
+    other, (b, *_) = make_diamond()
+    with pytest.raises(graphjit.SignatureError, match="belongs to another graph"):
+        graph.add(xp.sin, b.result)
+    graph.outputs = {"a": a}
+    with pytest.raises(graphjit.SignatureError, match="is a node; give its `result`"):
+        graph.launch(x=normal(5), y=normal(5))
+    graph.outputs = a.result
+    graph.launch(x=normal(5), y=normal(5))
+    graph.close()
+    other.close()
+
+
+def test_stand_ins_are_not_read():
+    """Reading one is refused, and the next node is not refused for it."""
+    graph = Graph(inputs={"x": normal(3)})
+    with pytest.raises(graphjit.CaptureError, match="holds no memory and cannot be used outside"):
+        print(graph.inputs["x"])
+    graph.outputs = graph.add(xp.sin, graph.inputs["x"]).result
+    x = normal(3)
+    assert same_bits(graph.launch(x=x), xp.sin(x))
+    graph.close()
+
+
+@pytest.mark.parametrize("second", [operator.imul, operator.add])
+def test_races_in_arrays_that_are_no_inputs(second):
+    """One writes to an array that is used in place, and another uses it in no order: refused."""
+    weights = normal(4)
+
+    def add_to(v):
+        xp.add(weights, v, out=weights)
+
+    graph = Graph(inputs={"x": normal(4)})
+    a = graph.add(add_to, graph.inputs["x"])
+    graph.add(lambda v: second(weights, v), graph.inputs["x"])
+    with pytest.raises(graphjit.CaptureError, match=r"use the same memory, at 0x"):
+        graph.launch(x=normal(4))
+    graph.close()
+    graph = Graph(inputs={"x": normal(4)})
+    a = graph.add(add_to, graph.inputs["x"])
+    graph.add(lambda v: second(weights, v), graph.inputs["x"], after=a)
+    graph.launch(x=normal(4))
+    graph.close()
 
 
 def test_nothing_is_left():

@@ -240,10 +240,14 @@ def test_arrays_that_share_memory(tmp_path):
 def test_other_arguments_are_refused(tmp_path):
     """By name, and nothing is launched."""
     loaded = exported(graphed(chain), tmp_path / "graph", CASES["chain"][1])
-    with pytest.raises(SignatureError, match=r"takes the inputs \['x', 'y'\], not \['x'\]"):
+    with pytest.raises(SignatureError, match=r"lacks y; it takes x, y"):
         loaded.launch(x=normal(5))
     with pytest.raises(SignatureError, match=r"x: now float64 \(6,\)"):
         loaded.launch(x=normal(6), y=normal(5))
+    with pytest.raises(SignatureError, match="does not know z; it takes x, y"):
+        loaded.launch(x=normal(5), y=normal(5), z=3)
+    with pytest.raises(SignatureError, match="y: now 3"):
+        loaded.launch(x=normal(5), y=3)
     with pytest.raises(SignatureError, match="float32"):
         loaded.launch(x=normal(5).astype("f4"), y=normal(5))
     with pytest.raises(ExportError, match="can be copied"):
@@ -271,7 +275,11 @@ OPAQUE = Opaque()
 REFUSED = {
     "implicit": (lambda x: x * WEIGHTS, lambda: (normal(4),), "WEIGHTS.*Pass such arrays"),
     "kernel": (lambda x: own_kernel(x), lambda: (normal(4),), "node 0, the kernel own_kernel"),
-    "callback": (lambda x: host_callback(repr, x), lambda: (normal(4),), "of the kind host"),
+    "callback": (
+        lambda x: host_callback(repr, x),
+        lambda: (normal(4),),
+        "calls repr, at",
+    ),
     "object": (lambda x, o: x + 1, lambda: (normal(4), OPAQUE), "argument o.*Opaque"),
     "star": (lambda *x: x[0] + 1, lambda: (normal(4),), "any number of arguments"),
     "twice": (lambda x, y: x[0] + y[0], lambda: ([normal(4)],) * 2, "list or dictionary twice"),

@@ -10,6 +10,7 @@ import weakref
 import numpy as np
 import pytest
 from helpers.flow_checks import agrees, counted, held_on_device, normal, same_bits
+from helpers.processes import run_python
 
 import graphjit
 from graphjit import HostCallbackError, PinnedArray, graphed, host_callback
@@ -570,3 +571,22 @@ def test_events_that_nobody_vouches_for():
 
     with pytest.raises(graphjit.UnsupportedNodeError, match=r"EVENT_RECORD.*record_event"):
         graphed(fn)(normal(3))
+
+
+def test_what_nobody_was_told_is_printed_at_the_end():
+    """An exception in a function that the last launch calls does not get lost."""
+    done = run_python(
+        "-c",
+        "from graphjit import graphed, host_callback\n"
+        "from graphjit.testing import simulated as xp\n"
+        "def fail(x):\n"
+        "    if x[0] > 1: raise ValueError('too large')\n"
+        "@graphed\n"
+        "def fn(x):\n"
+        "    host_callback(fail, x)\n"
+        "    return x + 1\n"
+        "fn(xp.ones(3))\n"
+        "fn(xp.ones(3) * 2)\n",
+    )
+    assert "HostCallbackError: fail, called by a graph of fn" in done.stderr
+    assert "ValueError: too large" in done.stderr

@@ -86,8 +86,8 @@ def test_static_outputs_of_a_block():
         (lambda: {"x": normal(7)}, "x: now float32 (7,)"),
         (lambda: {"x": normal(6, dtype=np.float64)}, "x: now float64"),
         (lambda: {"x": normal(7)[1:]}, "aligned to 4"),
-        (lambda: {"y": normal(6)}, "takes the inputs"),
-        (dict, "takes the inputs"),
+        (lambda: {"y": normal(6)}, "lacks x"),
+        (dict, "lacks x"),
     ],
 )
 def test_other_arrays_than_were_captured_are_refused(arrays, text):

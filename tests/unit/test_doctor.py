@@ -28,7 +28,7 @@ def test_without_cupy(monkeypatch):
     monkeypatch.setattr(_doctor, "_version", lambda name: None)
     found = {finding.what: finding for finding in examine()}
     assert found["cupy"].state == "missing"
-    assert found["cupy"].cure == "pip install 'graphjit[cuda13]'"
+    assert found["cupy"].cure == "pip install cupy-cuda13x[ctk]"
     assert found["device"].state.startswith("none: ")
     assert "simulated" in found["device"].cure
 
