@@ -41,7 +41,7 @@ def react(u, v, feed, kill=0.06, n=4):
         ]
         reaction = u * v * v
         u = u + 0.16 * spread[0] - reaction + feed * (1 - u)
-        v = v + 0.08 * spread[1] + reaction - (feed + kill) * v
+        v = v + 0.08 * spread[1] + reaction - feed * v - kill * v
     return u, v
 
 

@@ -131,7 +131,8 @@ class _Walker:
         kind = "object" if by_identity else "content"
         index = self._add(-1, places.Argument(leaf), check, path, kind)
         self._is_new(id(value))
-        self._walk_inside(index, path, value)
+        if not self.ran.is_host_function(value):
+            self._walk_inside(index, path, value)
 
     def _add(
         self, parent: int, place: Place, check: watch.Check, path: str, kind: str = "content"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import struct
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -25,8 +26,15 @@ from graphjit.errors import ExportError
 _NEED_DEVICE_RUNTIME = (*(f"patch_{n}" for n in PATCH_SLOT_CLASSES), "set_condition")
 _SHARED_MEM_NBYTES = 48 << 10
 """What every kernel may have without asking."""
-_SAVED_ATTRIBUTES = ("COOPERATIVE", "CLUSTER_DIMENSION", "CLUSTER_SCHEDULING_POLICY_PREFERENCE",
-                     "PRIORITY")  # fmt: skip
+_ATTRIBUTES = {
+    "COOPERATIVE": "<i",
+    "CLUSTER_DIMENSION": "<3I",
+    "PRIORITY": "<i",
+}
+"""What a node from a file is given again, and how it lies in a CUlaunchAttributeValue."""
+_WITHOUT = ((0,), (0, 0, 0), (1, 1, 1))
+"""Values that say nothing; clusters of one block are none."""
+_VALUE_NBYTES = 64
 _COMPILERS_OWN = ("__cudart_", "$str", ".nv.")
 """Tables and texts that the compiler adds; no program changes them."""
 _NEEDS_ELFTOOLS = "Variables in a kernel's code are found with pyelftools: pip install pyelftools"
@@ -112,12 +120,11 @@ class CudaCode(CudaHost):
 
     def kernel_node_attributes(self, node: Any) -> tuple[tuple[str, bytes], ...]:
         found = []
-        for name in _SAVED_ATTRIBUTES:
-            attribute = getattr(cu.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
+        for name, form in _ATTRIBUTES.items():
             call = "cuGraphKernelNodeGetAttribute"
-            value = check(cu.cuGraphKernelNodeGetAttribute(node, attribute), call)
-            data = ctypes.string_at(int(value.getPtr()), 64)
-            if any(data):
+            value = check(cu.cuGraphKernelNodeGetAttribute(node, _attribute(name)), call)
+            data = ctypes.string_at(int(value.getPtr()), struct.calcsize(form))
+            if struct.unpack(form, data) not in _WITHOUT:
                 found.append((name, data))
         return tuple(found)
 
@@ -125,11 +132,14 @@ class CudaCode(CudaHost):
         self, node: Any, attributes: tuple[tuple[str, bytes], ...]
     ) -> None:
         for name, data in attributes:
-            attribute = getattr(cu.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
             value = cu.CUkernelNodeAttrValue()
-            ctypes.memmove(int(value.getPtr()), data, 64)
+            ctypes.memmove(int(value.getPtr()), data.ljust(_VALUE_NBYTES, b"\0"), _VALUE_NBYTES)
             call = "cuGraphKernelNodeSetAttribute"
-            check(cu.cuGraphKernelNodeSetAttribute(node, attribute, value), call)
+            check(cu.cuGraphKernelNodeSetAttribute(node, _attribute(name), value), call)
+
+
+def _attribute(name: str) -> Any:
+    return getattr(cu.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
 
 
 def _variables(code: bytes) -> Iterator[tuple[str, int, bytes]]:

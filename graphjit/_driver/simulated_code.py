@@ -52,7 +52,7 @@ class SimulatedCode(SimulatedHost):
     def kernel_node_attributes(self, node: Any) -> tuple[tuple[str, bytes], ...]:
         if not node.priority:
             return ()
-        return (("PRIORITY", struct.pack("<i", node.priority).ljust(64, b"\0")),)
+        return (("PRIORITY", struct.pack("<i", node.priority)),)
 
     def graph_kernel_node_set_attributes(
         self, node: Any, attributes: tuple[tuple[str, bytes], ...]

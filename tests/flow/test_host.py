@@ -590,3 +590,23 @@ def test_what_nobody_was_told_is_printed_at_the_end():
     )
     assert "HostCallbackError: fail, called by a graph of fn" in done.stderr
     assert "ValueError: too large" in done.stderr
+
+
+def test_a_function_that_is_an_argument():
+    """What it reaches is its own business, as that of any other function of the host."""
+    seen = []
+
+    def log(values):
+        seen.append(values.tobytes())
+
+    def fn(x, log):
+        host_callback(log, x)
+        return x + 1
+
+    call = graphed(fn)
+    for _ in range(4):
+        x = normal(3)
+        call(x, log)
+        graphjit.synchronize()
+        assert seen.pop() == x.get().tobytes()
+    assert call.cache_info()[:2] == (3, 1)

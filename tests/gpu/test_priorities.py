@@ -4,7 +4,6 @@ import statistics
 
 import cupy as cp
 import pytest
-from cuda.bindings import driver as cu
 from helpers.gpu_checks import agrees, normal, same_bits
 from helpers.priorities import priorities_of
 
@@ -38,10 +37,6 @@ def test_a_branch_keeps_its_priority(patch, tmp_path):
     for _ in range(4):
         assert agrees(call, lambda x: forked(x, high), normal(100))
     assert priorities_of(call) == (True, [-3, 0, 0])
-    (entry,) = call._self_state.cache.entries()
-    error, flags = cu.cuGraphExecGetFlags(entry.executable.graph_exec)
-    assert int(error) == 0
-    assert int(flags) & 8  # CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
     x = normal(100)
     call.export(tmp_path / "graph", x)
     loaded = graphjit.load(tmp_path / "graph")

@@ -86,7 +86,7 @@ CASES = {
     "nested": (nested, lambda: normal(3)),
     "indices": (indices, lambda: cp.sign(normal(4)) * abs(normal(4))),
     "mask": (mask, lambda: cp.sign(normal(4)) * abs(normal(4))),
-    "unique": (unique, lambda: normal(5)),
+    "unique": (unique, lambda: normal(3)),
     "products": (products, lambda: normal(20, 20)),
     "in place": (in_place, lambda: normal(2)),
     "fft": (transformed, lambda: normal(32)),

@@ -47,6 +47,10 @@ class Backend:
         """Wait for the device."""
         self.xp.synchronize()
 
+    def synchronize_stream(self) -> None:
+        """Wait for the current stream."""
+        self.xp.synchronize()
+
     @contextmanager
     def on_stream(self, k: int):
         """Make another stream current; what comes before and after is ordered with it."""
@@ -93,6 +97,9 @@ class CudaBackend(Backend):
 
     def synchronize(self) -> None:
         self.xp.cuda.Device().synchronize()
+
+    def synchronize_stream(self) -> None:
+        self.xp.cuda.get_current_stream().synchronize()
 
     def lost(self) -> str:
         try:

@@ -140,7 +140,7 @@ class Namespace:
         def work(k: int) -> None:
             try:
                 results[k] = fn(*calls[k])
-                self.backend.synchronize()
+                self.backend.synchronize_stream()  # others may be capturing: not the device
             except BaseException as error:  # noqa: BLE001 - raised again by the caller
                 results[k] = error
 
