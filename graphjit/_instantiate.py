@@ -46,14 +46,8 @@ _PATCH_ROW = np.dtype(
 assert _PATCH_ROW.itemsize == PATCH_TABLE_ENTRY_NBYTES
 
 
-def choose_patch_kind(
-    driver: Driver, plan: RelocationPlan, wanted: str, *, has_flow: bool = False
-) -> str:
-    """Choose the patch by cost; addresses inside constants need the device patch.
-
-    A graph with control flow has the host patch where there is a choice: of all that was tried,
-    one result differed when the device wrote into nodes of a body under compute-sanitizer.
-    """
+def choose_patch_kind(driver: Driver, plan: RelocationPlan, wanted: str) -> str:
+    """Choose the patch by cost; addresses inside constants need the device patch."""
     if not plan.touched_nodes and not plan.words:
         return "none"
     missing = driver.missing_for_device_patch()
@@ -61,7 +55,7 @@ def choose_patch_kind(
         raise PatchError(f"this graph needs the device patch. {missing}")
     if plan.words or wanted == "device":
         return "device"
-    if wanted == "host" or missing or has_flow:
+    if wanted == "host" or missing:
         return "host"
     return "host" if len(plan.touched_nodes) <= HOST_PATCH_MAX_NODES else "device"
 
@@ -80,8 +74,7 @@ def instantiate(
     Rebuilding is what lets library workspaces become scratch: nodes cannot be taken out of
     a graph that holds allocation nodes.
     """
-    has_flow = any(isinstance(node, ConditionalNode) for node in graph.nodes)
-    kind = choose_patch_kind(driver, plan, wanted, has_flow=has_flow)
+    kind = choose_patch_kind(driver, plan, wanted)
     handle = driver.graph_create()
     executable = Executable(driver, handle, None, n_slots + len(plan.scalar_slots), kind)
     executable.use_node_priority = use_node_priority

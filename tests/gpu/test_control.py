@@ -8,6 +8,9 @@ from graphjit import graphed
 from graphjit.control import cond, fori_loop, switch, while_loop
 
 
+pytestmark = pytest.mark.conditional
+
+
 @pytest.fixture(params=["host", "device"])
 def patch(request):
     return request.param

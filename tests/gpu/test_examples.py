@@ -22,6 +22,7 @@ def test_there_are_examples():
 
 
 @pytest.mark.slow
+@pytest.mark.conditional
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example(path):
     """The example ends without an error or a warning, and compares itself with eager."""

@@ -22,6 +22,7 @@ def work(x, big):
     return while_loop(lambda c: abs(c).max() > 1, lambda c: c / 2, y), z
 
 
+@pytest.mark.conditional
 @pytest.mark.parametrize("patch", ["host", "device"])
 def test_a_large_kernel_takes_the_most_time(patch):
     """Products of large matrices take longer than additions of a few numbers."""
