@@ -31,10 +31,7 @@ from graphjit._watch import Watch
 from graphjit.errors import CaptureError, SignatureError
 
 _MODE = "relaxed"
-_COMPLETE = (
-    "the graph is complete: nodes can be added until it is launched, described or exported for the "
-    "first time"
-)
+_COMPLETE = "the graph is complete: nodes can be added until it is launched, described or exported"
 _MAX_ATTEMPTS = 8
 
 
