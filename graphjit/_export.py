@@ -12,6 +12,7 @@ import struct
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from keyword import iskeyword
 from typing import Any
 
 from graphjit._adapters.interface import Adapter
@@ -64,13 +65,14 @@ def export_entry(
     residues: Sequence[int],
     dynamic: Sequence[str] = (),
 ) -> None:
-    """Write an entry.
+    """Write an entry that serves a call with the given arguments, arrays as ``ArrayPlace``.
 
-    ``arguments`` are those of a call that it serves, by name, with ``ArrayPlace`` for each array;
     ``residues`` are the addresses of the arrays modulo 256.
     """
     driver = entry.executable.driver
-    with _about(name):
+    with _about(name), entry.executable.lock:  # nobody destroys it meanwhile
+        if entry.executable.graph_exec is None:
+            raise ExportError("it has just been evicted, or closed")
         _refuse(entry)
         graph = _Graph(entry)
         header = {
@@ -104,7 +106,7 @@ def _about(name: str) -> Iterator[None]:
     """Say in errors whose graph it is."""
     try:
         yield
-    except ExportError as error:
+    except (ExportError, RecursionError) as error:
         raise ExportError(f"the graph of {name} cannot be written to a file: {error}") from error
 
 
@@ -229,7 +231,11 @@ def _arguments(call: Call, positional: Sequence[str]) -> dict[str, Any]:
         raise ExportError(
             "its function takes any number of arguments; let it take a list or a tuple of them"
         )
-    given: dict[str, Any] = dict(zip(positional, args, strict=False)) | kwargs
+    given: dict[str, Any] = dict(zip(positional, args, strict=False))
+    for name, value in kwargs.items():
+        if name in given or not name.isidentifier() or iskeyword(name):
+            raise ExportError(f"its keyword argument {name!r} has no name of its own")
+        given[name] = value
     return given
 
 

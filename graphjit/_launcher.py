@@ -16,10 +16,18 @@ from graphjit._arguments import ArgumentReader, Call
 from graphjit._capture import current_capture, is_capturing_here
 from graphjit._entry import CacheEntry
 from graphjit._export import export_entry, residues_of
+from graphjit._hit import MISS
 from graphjit._host_calls import has_failures
 from graphjit._saved import ArrayPlace
+from graphjit._scalars import encode_all
 from graphjit.errors import CaptureError, SignatureError
 from graphjit.inspection import EntryInfo, describe_entry
+
+_NOT_NOW = (
+    "{what} cannot be launched now: it has just been closed by another thread, or this is a signal "
+    "handler or a finaliser that interrupted another launch of it"
+)
+_DOES_NOT_FIT = "a dynamic number is outside of what the kernels take"
 
 
 class EntryLauncher:
@@ -92,8 +100,11 @@ class EntryLauncher:
             raise self._other_arrays(entry, call)
         if has_failures():
             entry.report()
-        self._outputs = entry.launch(call, found)
-        return self._outputs
+        outputs = entry.launch(call, found)
+        if outputs is MISS:
+            raise CaptureError(_NOT_NOW.format(what=self._what))
+        self._outputs = outputs
+        return outputs
 
     def _check_names(self, arrays: Mapping[str, Any]) -> None:
         names = {
@@ -109,6 +120,8 @@ class EntryLauncher:
     def _other_arrays(self, entry: CacheEntry, call: Call) -> SignatureError:
         specs = [call.adapter.spec(array) for array in call.arrays]
         lines = entry.signature.difference(self._reader.describe(call, specs))
+        if not lines and encode_all(entry.plan.scalar_slots, call.scalars) is None:
+            lines = [_DOES_NOT_FIT]
         return SignatureError(
             f"{self._what} was captured for other arguments: "
             + ("; ".join(lines) or "memory is shared differently")

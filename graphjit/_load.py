@@ -47,6 +47,10 @@ class LoadedGraph(EntryLauncher):
 
     _what = "the loaded graph"
 
+    def __repr__(self) -> str:
+        state = "closed" if self._entry is None else self._entry.signature
+        return f"<loaded graph of {self.name}: {state}>"
+
     def __init__(
         self,
         name: str,
@@ -195,10 +199,14 @@ def _loaded(
     fields["constant_ranges"] = [(p, len(c)) for p, c in zip(constants, data, strict=True)]
     keep = bool(header["use_node_priority"])
     executable = instantiate(driver, graph, plan, n_slots, "auto", use_node_priority=keep)
-    executable.owned_ptrs += constants
-    executable.modules += modules
-    entry = CacheEntry(specs=specs, graph=graph, plan=plan, executable=executable, **fields)
-    return LoadedGraph(name, entry, call, reader, arguments)
+    executable.owned_ptrs, constants[:] = [*executable.owned_ptrs, *constants], []
+    executable.modules, modules[:] = list(modules), []
+    try:
+        entry = CacheEntry(specs=specs, graph=graph, plan=plan, executable=executable, **fields)
+        return LoadedGraph(name, entry, call, reader, arguments)
+    except BaseException:
+        executable.close()
+        raise
 
 
 def _fields(header: dict[str, Any], adapter: Adapter) -> dict[str, Any]:

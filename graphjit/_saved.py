@@ -9,8 +9,12 @@ damaged, or is written in another version.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
+import shutil
+import uuid
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -28,6 +32,9 @@ SOURCE_OF_COPY = 8
 """Offset of the parameter ``src`` of graphjit's own copy kernel."""
 _HEADER = "graph.json"
 _EXACT = (bool, int, str, type(None))
+_PLAIN_BITS = 64
+_NUMBERS = "biufcmM"
+"""Kinds of NumPy's scalars that are numbers, or times."""
 
 
 class ArrayPlace:
@@ -41,40 +48,61 @@ class ArrayPlace:
 
 def write(path: str | os.PathLike[str], header: dict[str, Any], members: dict[str, bytes]) -> None:
     """Write a file whole, or not at all."""
-    target = Path(path)
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise ExportError(f"{path} is no file")
     whole = {"format": FORMAT, "version": VERSION, **header}
-    partial = target.with_name(f"{target.name}.{os.getpid()}.part")
+    contents = {_HEADER: json.dumps(whole, allow_nan=False).encode(), **members}
+    partial = target.with_name(f".{uuid.uuid4().hex}.part")
     try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(_HEADER, json.dumps(whole, allow_nan=False))
-            for name, data in members.items():
+        with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in contents.items():
                 archive.writestr(name, data)
+            archive.comment = digest(contents)
+        if target.exists():
+            shutil.copymode(target, partial)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
 
 
+def digest(contents: dict[str, bytes]) -> bytes:
+    """Return what tells the contents of a file from those of every other."""
+    found = hashlib.sha256()
+    for name in sorted(contents):
+        for part in (name.encode(), contents[name]):
+            found.update(len(part).to_bytes(8, "little") + part)
+    return found.hexdigest().encode()
+
+
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Read a file, and check that it is whole and of this version."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {name: archive.read(name) for name in archive.namelist()}
-        header = json.loads(members.pop(_HEADER))
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError) as error:
-        raise ExportError(f"{path} is no whole file of a graph: {error}") from error
+    with Path(path).open("rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                members = {name: archive.read(name) for name in archive.namelist()}
+                is_whole = archive.comment == digest(members)
+            header = json.loads(members.pop(_HEADER))
+        except (zipfile.BadZipFile, zlib.error, LookupError, ValueError, OSError, EOFError,
+                NotImplementedError, RuntimeError) as error:  # fmt: skip
+            raise ExportError(f"{path} is no whole file of a graph: {error}") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ExportError(f"{path} is no file of a graph")
-    if header.get("version") != VERSION:
+    if (version := header.get("version")) != VERSION or type(version) is not int:
         raise ExportError(
-            f"{path} is written in version {header.get('version')} of the format, and this "
-            f"graphjit reads version {VERSION}: export the graph anew"
+            f"{path} is written in version {version!r} of the format, and this graphjit reads "
+            f"version {VERSION}: export the graph anew"
         )
+    if not is_whole:
+        raise ExportError(f"{path} has been changed since it was written")
     return header, members
 
 
 def encode(value: Any, what: str) -> Any:
     """Return a value as JSON holds it; ``what`` says in messages what it is."""
     kind = type(value)
+    if kind is int and value.bit_length() > _PLAIN_BITS:
+        return ["int", hex(value)]
     if kind in _EXACT:
         return value
     if kind is ArrayPlace:
@@ -91,13 +119,13 @@ def encode(value: Any, what: str) -> Any:
         return ["dict", *items]
     if kind is slice:
         return ["slice", *(encode(v, what) for v in (value.start, value.stop, value.step))]
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and value.dtype.kind in _NUMBERS:
         return ["number", value.dtype.str, value.tobytes().hex()]
     if isinstance(value, np.dtype):
-        return ["dtype", _descr(value)]
+        return ["dtype", _descr(value, what)]
     raise ExportError(
-        f"{what} is of type {kind.__qualname__}, which a file cannot hold: it holds arrays, "
-        f"numbers, texts, and tuples, lists and dictionaries of them"
+        f"{what} is of type {kind.__qualname__}, which a file cannot hold: it holds arrays "
+        f"of the device, numbers, texts, and tuples, lists and dictionaries of them"
     )
 
 
@@ -111,6 +139,8 @@ def decode(value: Any, arrays: Callable[[int], Any]) -> Any:
     if kind == "float" or kind == "complex":
         parts = [float(np.frombuffer(bytes.fromhex(text), "<f8")[0]) for text in rest]
         return parts[0] if kind == "float" else complex(*parts)
+    if kind == "int":
+        return int(rest[0], 16)
     if kind == "bytes":
         return base64.b64decode(rest[0])
     if kind == "dict":
@@ -129,7 +159,7 @@ def encode_spec(spec: ArraySpec, plain: type, what: str) -> Any:
     """Return the description of an array of the library's own class."""
     if spec.array_type is not plain:
         raise ExportError(f"{what} is of the class {spec.array_type.__qualname__}")
-    return [spec.shape, _descr(spec.dtype), spec.strides, spec.low, spec.high]
+    return [spec.shape, _descr(spec.dtype, what), spec.strides, spec.low, spec.high]
 
 
 def decode_spec(data: Any, array_type: type, device: int) -> ArraySpec:
@@ -138,8 +168,19 @@ def decode_spec(data: Any, array_type: type, device: int) -> ArraySpec:
     return ArraySpec(array_type, tuple(shape), _dtype(descr), tuple(strides), device, low, high)
 
 
-def _descr(dtype: Any) -> Any:
-    return np.lib.format.dtype_to_descr(np.dtype(dtype))
+def _descr(dtype: Any, what: str) -> Any:
+    """Return a dtype as JSON holds it; refuse one that would come back as another."""
+    dtype = np.dtype(dtype)
+    try:
+        with warnings.catch_warnings(action="error"):
+            descr = json.loads(json.dumps(np.lib.format.dtype_to_descr(dtype)))
+        found = _dtype(descr)
+        is_same = found == dtype and found.isalignedstruct == dtype.isalignedstruct
+    except (ValueError, TypeError, UserWarning):
+        is_same, descr = False, None
+    if not is_same:
+        raise ExportError(f"{what} has the dtype {dtype}, which a file cannot hold")
+    return descr
 
 
 def _dtype(descr: Any) -> np.dtype[Any]:

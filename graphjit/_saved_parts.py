@@ -118,12 +118,13 @@ def read_plan(
             for node, at, scalar, encodings, slot in data["scalars"]
         ),
     )
-    places = [(r.node, r.param_offset + 8, r.slot) for r in plan.relocations]
-    places += [(w.node, w.param_offset + w.nbytes, 0) for w in plan.scalars]
-    for node, end, slot in places:
+    places = [(r.node, r.param_offset, 8, r.slot) for r in plan.relocations]
+    places += [(w.node, w.param_offset, w.nbytes, 0) for w in plan.scalars]
+    for node, at, nbytes, slot in places:
         target = graph.nodes[node]
-        if not isinstance(target, KernelNode) or end > len(target.params) or slot >= n_slots:
-            raise ValueError(f"a relocation leads nowhere: node {node}, byte {end}, slot {slot}")
+        last = len(target.params) - nbytes if isinstance(target, KernelNode) else -1
+        if not (0 <= at <= last and 0 <= slot < n_slots):
+            raise ValueError(f"a relocation leads nowhere: node {node}, byte {at}, slot {slot}")
     return plan
 
 

@@ -1,7 +1,12 @@
 """Graphs in files: written by one process, launched by another, with eager results."""
 
+import contextlib
 import gc
 import json
+import os
+import random
+import re
+import threading
 import zipfile
 
 import numpy as np
@@ -11,6 +16,7 @@ from helpers.processes import run_python
 
 import graphjit
 from graphjit import ExportError, SignatureError, graphed, host_callback
+from graphjit._saved import digest
 from graphjit.control import cond, fori_loop, while_loop
 from graphjit.testing import simulated as xp
 
@@ -323,10 +329,11 @@ def rewrite(path, change=lambda header: None, **members):
     header = json.loads(found["graph.json"])
     change(header)
     found["graph.json"] = json.dumps(header).encode()
+    found = {name: data for name, data in (found | members).items() if data is not None}
     with zipfile.ZipFile(path, "w") as archive:
-        for name, data in (found | members).items():
-            if data is not None:
-                archive.writestr(name, data)
+        for name, data in found.items():
+            archive.writestr(name, data)
+        archive.comment = digest(found)
 
 
 def updated(**fields):
@@ -340,6 +347,7 @@ DAMAGE = {
     "library": (updated(library="abacus"), {}, "needs abacus"),
     "missing": (lambda h: h.pop("leaders"), {}, "is damaged.*leaders"),
     "relocation": (lambda h: h["plan"]["table"][0].__setitem__(1, 10**6), {}, "leads nowhere"),
+    "negative slot": (lambda h: h["plan"]["table"][0].__setitem__(2, -1), {}, "leads nowhere"),
     "slot": (lambda h: h["plan"]["table"][0].__setitem__(2, 99), {}, "leads nowhere"),
     "kind": (lambda h: h["graph"]["nodes"][0].update(kind="host"), {}, "of the kind host"),
     "code": (lambda h: None, {"code/0": b"nonsense"}, "cannot be loaded here.*cuModuleLoadData"),
@@ -367,14 +375,157 @@ def test_files_that_do_not_fit_are_refused(name, tmp_path):
     assert held_on_device() == before
 
 
+def test_a_file_that_was_edited(tmp_path):
+    """Whatever was changed in it: refused."""
+    path = tmp_path / "graph"
+    exported(graphed(chain), path, CASES["chain"][1]).close()
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+        comment = archive.comment
+    contents["graph.json"] = contents["graph.json"].replace(b'"scratch_offset": ', b'"other": ')
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in contents.items():
+            archive.writestr(name, data)
+        archive.comment = comment
+    with pytest.raises(ExportError, match="has been changed since it was written"):
+        graphjit.load(path)
+
+
+def test_what_stands_at_the_path(tmp_path):
+    """A link leads to its file, which keeps its mode; what is no file is left alone."""
+    call = graphed(chain)
+    exported(call, tmp_path / "graph", CASES["chain"][1]).close()
+    (tmp_path / "graph").chmod(0o600)
+    (tmp_path / "link").symlink_to("graph")
+    call.export(tmp_path / "link", *CASES["chain"][1]())
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "graph").stat().st_mode & 0o777 == 0o600
+    os.mkfifo(tmp_path / "pipe")
+    for place in ("pipe", "."):
+        with pytest.raises(ExportError, match="is no file"):
+            call.export(tmp_path / place, *CASES["chain"][1]())
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["graph", "link", "pipe"]
+
+
+def test_threads_that_export_to_one_path(tmp_path):
+    """Whoever comes last, the file is whole at any time."""
+    call, path = graphed(chain), tmp_path / "graph"
+    exported(call, path, CASES["chain"][1]).close()
+    given, errors = CASES["chain"][1](), []
+
+    def work():
+        try:
+            for _ in range(10):
+                call.export(path, *given)
+                graphjit.load(path).close()
+        except BaseException as error:  # noqa: BLE001 - looked at below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert [p.name for p in tmp_path.iterdir()] == ["graph"]
+
+
+def test_an_entry_that_is_evicted_meanwhile(tmp_path):
+    """It is refused, and nothing is written."""
+    call, given = graphed(chain), CASES["chain"][1]()
+    call(*given)
+    (entry,) = call._self_state.cache.entries()
+    entry.close()
+    with pytest.raises(ExportError, match="has just been evicted"):
+        call.export(tmp_path / "graph", *given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_launch_in_the_middle_of_a_launch(tmp_path):
+    """By a signal handler, say: an error, and no result that is none."""
+    loaded = exported(graphed(chain), tmp_path / "graph", CASES["chain"][1])
+    x, y = CASES["chain"][1]()
+    loaded._entry.executable.counts.launching = threading.get_ident()
+    with pytest.raises(graphjit.CaptureError, match="cannot be launched now"):
+        loaded.launch(x=x, y=y)
+    loaded._entry.executable.counts.launching = 0
+    assert same_bits(loaded.launch(x=x, y=y), chain(x, y))
+    loaded.close()
+
+
+UNKEPT = {
+    "record": np.zeros((), [("a", "i4"), ("b", "f8")])[()],
+    "subarray": np.dtype(("f4", (2,))),
+    "titles": np.dtype([(("t", "a"), "i1")]),
+    "metadata": np.dtype("f4", metadata={"unit": "m"}),
+    "NumPy text": np.str_("a"),
+    "enumeration": re.RegexFlag.I,
+}
+
+
+@pytest.mark.parametrize("name", UNKEPT)
+def test_values_that_would_come_back_as_others_are_refused(name, tmp_path):
+    """By the name of the argument."""
+    call = graphed(lambda x, value: (x + 1, value))
+    call(normal(2), UNKEPT[name])
+    with pytest.raises(ExportError, match="the argument value"):
+        call.export(tmp_path / "graph", normal(2), UNKEPT[name])
+
+
+def test_names_of_arguments(tmp_path):
+    """``self`` is a name like any other; what is no name, or twice one, is refused."""
+
+    def positional(x, /, **more):
+        return x + sum(more.values())
+
+    call = graphed(positional)
+    for more in ({"x": 2}, {"a-b": 2}, {"class": 2}):
+        call(normal(2), **more)
+        with pytest.raises(ExportError, match="no name of its own"):
+            call.export(tmp_path / "graph", normal(2), **more)
+    call(normal(2), a=2)
+    call.export(tmp_path / "graph", normal(2), a=2)
+    loaded = graphjit.load(tmp_path / "graph")
+    x = normal(2)
+    assert same_bits(loaded.launch(x=x), x + 2)
+    assert "loaded graph of" in repr(loaded)
+    loaded.close()
+    call = graphed(lambda self, y: self + y)
+    call(x, x + 1)
+    call.export(tmp_path / "graph", x, x + 1)
+    loaded = graphjit.load(tmp_path / "graph")
+    assert same_bits(loaded.launch(self=x, y=x + 1), x + (x + 1))
+    loaded.close()
+    assert repr(loaded).endswith("closed>")
+
+
+def test_a_number_that_does_not_fit(tmp_path):
+    """The message says so."""
+    call = graphed(dynamic=("a",))(lambda x, a: x * a)
+    x = normal(3)
+    call(x, 3)
+    call.export(tmp_path / "graph", x, 3)
+    loaded = graphjit.load(tmp_path / "graph")
+    with pytest.raises(SignatureError, match="dynamic number is outside"):
+        loaded.launch(x=x, a=2**1100)
+    loaded.close()
+
+
 def test_broken_files(tmp_path):
     """A file that was cut off, one that is something else, and none."""
     path = tmp_path / "graph"
     exported(graphed(chain), path, CASES["chain"][1]).close()
     whole = path.read_bytes()
+    rng = random.Random(1)
+    for _ in range(300):
+        at = rng.randrange(len(whole))
+        path.write_bytes(whole[:at] + bytes([rng.randrange(256)]) + whole[at + 1 :])
+        with contextlib.suppress(ExportError):  # a byte that says nothing may be another
+            graphjit.load(path).close()
     for data in (whole[:-30], whole[:40], b"", b"text", whole[:60] + b"\xff" + whole[61:]):
         path.write_bytes(data)
-        with pytest.raises(ExportError, match="no whole file of a graph"):
+        with pytest.raises(ExportError, match="no whole file of a graph|has been changed"):
             graphjit.load(path)
     with pytest.raises(FileNotFoundError):
         graphjit.load(tmp_path / "none")

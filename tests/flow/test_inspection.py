@@ -226,7 +226,7 @@ def test_without_pygraphviz(monkeypatch):
     monkeypatch.setitem(sys.modules, "pygraphviz", None)
     assert len(entry.graph.nodes) == 1
     for draw in (inspection.to_dot, inspection.to_svg):
-        with pytest.raises(graphjit.GraphjitError, match=r"graphjit\[graphs\]"):
+        with pytest.raises(graphjit.GraphjitError, match=r"pip install .pygraphviz"):
             draw(entry.graph)
 
 

@@ -7,7 +7,6 @@ from helpers.gpu_checks import agrees, normal
 from graphjit import graphed
 from graphjit.control import cond, fori_loop, switch, while_loop
 
-
 pytestmark = pytest.mark.conditional
 
 
