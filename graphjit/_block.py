@@ -29,9 +29,6 @@ class Block(EntryLauncher):
     ----------
     inputs : dict of str to array
         Stand-ins of the inputs, to be used inside the statement.
-    outputs : object
-        Set it inside the statement to what ``launch`` is to return: an array or any container
-        of arrays. Afterwards it is what the last launch returned.
     """
 
     _what = "the capture block"

@@ -90,9 +90,6 @@ class Graph(EntryLauncher):
     ----------
     inputs : dict of str to array
         Stand-ins of the inputs, to be given to nodes.
-    outputs : object
-        Set it to what ``launch`` is to return: results of nodes, in any container. After a launch
-        it is what that returned.
 
     Notes
     -----

@@ -58,7 +58,10 @@ class EntryLauncher:
 
     @property
     def outputs(self) -> Any:
-        """What the last launch returned; before, what launches are to return."""
+        """What launches are to return, in any container: set it before the work is complete.
+
+        After a launch it is what that returned.
+        """
         return self._outputs
 
     @outputs.setter

@@ -41,8 +41,6 @@ class LoadedGraph(EntryLauncher):
     ----------
     name : str
         The function that was captured.
-    outputs : object
-        What the last launch returned.
     """
 
     _what = "the loaded graph"
