@@ -525,7 +525,7 @@ def test_broken_files(tmp_path):
             graphjit.load(path).close()
     for data in (whole[:-30], whole[:40], b"", b"text", whole[:60] + b"\xff" + whole[61:]):
         path.write_bytes(data)
-        with pytest.raises(ExportError, match="no whole file of a graph|has been changed"):
+        with pytest.raises(ExportError, match=r"no whole file of a graph|has been changed"):
             graphjit.load(path)
     with pytest.raises(FileNotFoundError):
         graphjit.load(tmp_path / "none")

@@ -232,7 +232,7 @@ class Worlds:
         if isinstance(got, GraphjitError) and expected is None:
             self._accept_refusal(line, got)
             got = None
-        if expected is None and isinstance(got, ValueError) and self._has_branches():
+        if expected is None and isinstance(got, (ValueError, IndexError)) and self._has_branches():
             raise Partly from got  # a branch that only the capture runs, on shapes that do not fit
         if type(expected) is not type(got):
             self.fail(f"eager: {expected!r}; graphed: {got!r}", got or expected)
