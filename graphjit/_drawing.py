@@ -1,7 +1,8 @@
 """A graph as a picture: nodes with what they are given, arrows for what waits for what.
 
 Input: ``GraphInfo``. Output: DOT text, SVG text.
-Raises: ``GraphjitError`` if pygraphviz, which draws, is not installed.
+Raises: ``GraphjitError`` if pygraphviz, which draws, is not installed; ``TypeError`` for what is
+no graph.
 """
 
 from __future__ import annotations
@@ -61,6 +62,11 @@ def to_svg(graph: GraphInfo) -> str:
 
 
 def _draw(graph: GraphInfo) -> Any:
+    if not isinstance(graph, GraphInfo):
+        raise TypeError(
+            f"a picture is of one graph, entry.graph or one of entry.graphs, not of a "
+            f"{type(graph).__qualname__}"
+        )
     try:
         import pygraphviz
     except ImportError as error:

@@ -277,7 +277,11 @@ def to_html(entry: EntryInfo) -> str:
     ------
     GraphjitError
         pygraphviz is not installed.
+    TypeError
+        It is no entry.
     """
+    if not isinstance(entry, EntryInfo):
+        raise TypeError(f"to_html takes an entry, not a {type(entry).__qualname__}; see to_svg")
     return page(str(entry), entry.graphs)
 
 

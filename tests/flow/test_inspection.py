@@ -230,6 +230,16 @@ def test_without_pygraphviz(monkeypatch):
             draw(entry.graph)
 
 
+def test_entries_and_graphs_are_told_apart():
+    """A page is of an entry, a picture of a graph; the error says which is which."""
+    entry = entry_of(lambda x: x + 1, normal(3))
+    with pytest.raises(TypeError, match="takes an entry, not a GraphInfo"):
+        inspection.to_html(entry.graph)
+    for wrong in (entry, entry.graphs):
+        with pytest.raises(TypeError, match=r"one graph, entry\.graph or one of entry\.graphs"):
+            inspection.to_svg(wrong)
+
+
 def test_a_block():
     """The graph of a capture block, with the external arrays that it uses where they are."""
     w = normal(3)
