@@ -4,7 +4,7 @@ The files, in the order of one call (imports go down this list, never up):
 
     _graphed, _block    the decorator and the capture block
     _explicit, _races   a graph of nodes put together by hand
-    _load, _saved_parts a graph from a file
+    _load               a graph from a file
     _launcher           what is captured once and launched by name
     _offered            what a graphed function offers besides being called
     control             branches and loops that are decided on the device
@@ -16,7 +16,8 @@ The files, in the order of one call (imports go down this list, never up):
     inspection          what is in the caches
     _explanation        why a call would miss
     _profile            the times of the nodes
-    _export, _saved     a graph written to a file, and what the file holds
+    _export             a graph written to a file
+    _saved, _saved_parts  what the file holds
     _page, _drawing     an entry as a page, its graph as a picture
     _cache              signature -> entry: look-up, insertion, eviction
     _hit                the compiled front of a call, or its plain twin

@@ -94,7 +94,7 @@ class Capture:
 
     def host_read(self, call: str, ptr: int, nbytes: int) -> bytes:
         modules = self.adapter.library_modules
-        if not self.is_open or getattr(_active, "capture", None) is not self:
+        if getattr(_active, "capture", None) is not self:
             raise CaptureError(
                 f"this array is a stand-in from the capture of {self.function}: it holds no "
                 f"memory and cannot be used outside of it, at {user_line(modules)}"

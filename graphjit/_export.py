@@ -9,37 +9,27 @@ from __future__ import annotations
 
 import os
 import struct
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from keyword import iskeyword
 from typing import Any
 
-from graphjit._adapters.interface import Adapter
 from graphjit._arguments import Call
 from graphjit._containers import unflatten
+from graphjit._driver.interface import COPY_SRC_OFFSET
 from graphjit._entry import CacheEntry
 from graphjit._nodes import (
     CapturedGraph,
-    ChildGraphNode,
-    ConditionalNode,
-    EmptyNode,
     EventNode,
     HostNode,
     KernelNode,
 )
-from graphjit._outputs import (
-    EmptyOutput,
-    FreshOutput,
-    Output,
-    OutputPlan,
-    RepeatedOutput,
-    SameOutput,
-    StaticOutput,
-)
 from graphjit._regions import MAX_ALIGNMENT_CLASS
-from graphjit._saved import SOURCE_OF_COPY, ArrayPlace, encode, encode_spec, write
+from graphjit._saved import ArrayPlace, encode, encode_spec, write
+from graphjit._saved_parts import CODE, OWN, encode_kernel, encode_node, encode_outputs, encode_plan
 from graphjit.errors import ExportError
+
+_COPY = [OWN, "copy"]
 
 
 def export_call(
@@ -89,14 +79,14 @@ def export_entry(
             "aliasing": entry.aliasing,
             "identity": entry.identity,
             "leaders": entry.leaders,
-            "outputs": _outputs(entry.outputs, entry.adapter),
+            "outputs": encode_outputs(entry.outputs, entry.adapter),
             "memory_nbytes": entry.memory_nbytes,
             "scratch_nbytes": entry.scratch_nbytes,
             "scratch_offset": entry.scratch_offset,
             "n_slots": entry.executable.n_slots - len(entry.plan.scalar_slots),
             "use_node_priority": entry.executable.use_node_priority,
             "graph": graph.header(),
-            "plan": _plan(entry, graph),
+            "plan": encode_plan(entry.plan, graph.constant_of),
         }
     write(path, header, graph.members)
 
@@ -145,8 +135,6 @@ class _Graph:
         self.members: dict[str, bytes] = {}
         for i, (ptr, nbytes) in enumerate(entry.constant_ranges):
             self.members[f"constants/{i}"] = self._driver.memcpy_dtoh(ptr, nbytes)
-        self._constant_words: list[tuple[int, int, int]] = []
-        """(node, constant, offset within it) of each copy of a constant."""
 
     def header(self) -> dict[str, Any]:
         graph: CapturedGraph = self._graph
@@ -156,40 +144,22 @@ class _Graph:
             "bodies": graph.bodies,
             "scopes": graph.scopes,
             "setters": graph.setters,
-            "constants": self._constant_words,
+            "constants": list(self._constant_words()),
         }
 
     def _node(self, index: int, node: Any) -> dict[str, Any]:
-        if isinstance(node, KernelNode):
-            return self._kernel(index, node)
-        if isinstance(node, ConditionalNode):
-            return {"kind": node.kind, "type": node.type, "n_bodies": node.n_bodies}
-        if isinstance(node, ChildGraphNode):
-            return {"kind": node.kind, "name": node.name}
-        return {"kind": EmptyNode.kind}  # allocation and free nodes are joins, too
-
-    def _kernel(self, index: int, node: KernelNode) -> dict[str, Any]:
+        if not isinstance(node, KernelNode):
+            return encode_node(node)
         function = self._functions.get(node.function)
         if function is None:
             function = self._functions[node.function] = self._function(index, node)
-        self._note_constants(index, node, function)
         attributes = self._driver.kernel_node_attributes(self._entry.executable.nodes[index])
-        return {
-            "kind": node.kind,
-            "name": node.name,
-            "function": function,
-            "grid_dim": node.grid_dim,
-            "block_dim": node.block_dim,
-            "shared_mem_bytes": node.shared_mem_bytes,
-            "params": b64encode(node.params).decode(),
-            "param_layout": node.param_layout,
-            "attributes": [(name, data.hex()) for name, data in attributes],
-        }
+        return encode_kernel(node, function, attributes)
 
     def _function(self, index: int, node: KernelNode) -> list[str]:
         """Return where the function comes from."""
         if builtin := self._driver.builtin_name(node.function):
-            return ["graphjit", builtin]
+            return [OWN, builtin]
         try:
             code = self._entry.adapter.kernel_code(node)
         except ExportError as error:
@@ -197,7 +167,7 @@ class _Graph:
         if code not in self._code:
             self._code[code] = f"code/{len(self._code)}"
             self.members[self._code[code]] = code
-        return ["code", self._code[code]]
+        return [CODE, self._code[code]]
 
     def constant_of(self, word: int) -> tuple[int, int] | None:
         """Return the constant that an address is in, and the distance from its beginning."""
@@ -206,17 +176,19 @@ class _Graph:
                 return i, word - ptr
         return None
 
-    def _note_constants(self, index: int, node: KernelNode, function: list[str]) -> None:
-        """Note that a copy begins at a constant; anybody else's address of one is unexpected."""
-        words = [word for at, word in self._entry.plan.candidates if at == index]
-        for word in words:
-            found = self.constant_of(word)
-            if found is None:
+    def _constant_words(self) -> Iterator[tuple[int, int, int]]:
+        """Find (node, constant, offset within it) of each copy that begins at a constant.
+
+        Anybody else's address of one is unexpected.
+        """
+        for index, word in self._entry.plan.candidates:
+            if (found := self.constant_of(word)) is None:
                 continue
-            (source,) = struct.unpack_from("<Q", node.params, SOURCE_OF_COPY)
-            if function != ["graphjit", "copy"] or source != word:
+            node: Any = self._graph.nodes[index]
+            (source,) = struct.unpack_from("<Q", node.params, COPY_SRC_OFFSET)
+            if self._functions[node.function] != _COPY or source != word:
                 raise ExportError(f"node {index}, the kernel {node.name}, uses a constant in place")
-            self._constant_words.append((index, *found))
+            yield index, *found
 
 
 def _arguments(call: Call, positional: Sequence[str]) -> dict[str, Any]:
@@ -250,49 +222,3 @@ def _arrays(entry: CacheEntry, residues: Sequence[int]) -> list[Any]:
         [encode_spec(spec, plain, "an argument"), residue]
         for spec, residue in zip(entry.specs, residues, strict=True)
     ]
-
-
-def _outputs(outputs: OutputPlan, adapter: Adapter) -> dict[str, Any]:
-    plain = adapter.array_types[0]
-
-    def described(leaf: Output) -> list[Any]:
-        if isinstance(leaf, RepeatedOutput):
-            return ["repeated", leaf.leaf]
-        if isinstance(leaf, SameOutput):
-            return ["same", leaf.array]
-        if isinstance(leaf, StaticOutput):
-            return ["static", encode(leaf.value, "a result")]
-        spec = encode_spec(leaf.spec, plain, "a result")
-        if isinstance(leaf, EmptyOutput):
-            return ["empty", spec]
-        if isinstance(leaf, FreshOutput):
-            return ["fresh", leaf.memory, leaf.byte_offset, spec]
-        return ["view", leaf.array, leaf.byte_offset, spec]
-
-    places = [ArrayPlace(i) for i in range(len(outputs.leaves))]
-    value = places[0] if outputs.tree is None else unflatten(outputs.tree, places)
-    return {
-        "leaves": [described(leaf) for leaf in outputs.leaves],
-        "value": encode(value, "the result"),
-        "is_one_leaf": outputs.tree is None,
-        "regions": [region.nbytes for region in outputs.regions],
-    }
-
-
-def _plan(entry: CacheEntry, graph: _Graph) -> dict[str, Any]:
-    plan = entry.plan
-    words = []
-    for word in plan.words:
-        found = graph.constant_of(word.device_ptr)
-        assert found is not None
-        words.append([*found, word.slot, word.delta])
-    scalars = [
-        [w.node, w.param_offset, w.scalar, [[e.part, e.dtype] for e in w.encodings], w.slot]
-        for w in plan.scalars
-    ]
-    return {
-        "table": plan.table.tolist(),
-        "memory": plan.memory.tolist(),
-        "words": words,
-        "scalars": scalars,
-    }

@@ -16,17 +16,14 @@ import numpy as np
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 
 
-HOST_GENERATORS: dict[str, Any] = {
-    "the generator of Python's random module": random,
-    "the generator of numpy.random": np.random,
-}
-
-
 class HostRandom:
     """The states of the host's random generators at one moment."""
 
     def __init__(self, reached: Iterable[Any]) -> None:
-        generators = dict(HOST_GENERATORS)
+        generators: dict[str, Any] = {
+            "the generator of Python's random module": random,
+            "the generator of numpy.random": np.random,
+        }
         for value in reached:
             if isinstance(value, _GENERATORS):
                 generators[f"a {type(value).__qualname__} of random numbers"] = value

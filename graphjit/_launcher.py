@@ -43,6 +43,7 @@ class EntryLauncher:
             raise TypeError(f"inputs is a dictionary of names and arrays, not {inputs!r}")
         self._outputs: Any = None
         self._names = tuple(inputs)
+        self._taken = frozenset(inputs)
         self._key: Any = None
         self._residues: list[int] = []
         self._reader = reader or ArgumentReader(signature_function(self._names), ())
@@ -55,6 +56,10 @@ class EntryLauncher:
             if id(value) not in arrays:
                 raise SignatureError(f"inputs are arrays of one library; {name} is none")
         return call
+
+    @property
+    def _title(self) -> str:
+        return self._what.removeprefix("the ")
 
     @property
     def outputs(self) -> Any:
@@ -96,7 +101,8 @@ class EntryLauncher:
         """
         entry = self._complete()
         refuse_inside(f"{self._what} is launched")
-        self._check_names(arrays)
+        if arrays.keys() != self._taken:
+            raise self._other_names(arrays)
         call = self._reader.read((), arrays)
         found = entry.match(call) if call.key == self._key else None
         if found is None:
@@ -109,16 +115,15 @@ class EntryLauncher:
         self._outputs = outputs
         return outputs
 
-    def _check_names(self, arrays: Mapping[str, Any]) -> None:
+    def _other_names(self, arrays: Mapping[str, Any]) -> SignatureError:
         names = {
             "lacks": [name for name in self._names if name not in arrays],
             "does not know": [name for name in arrays if name not in self._names],
         }
         lines = [f"{what} {', '.join(those)}" for what, those in names.items() if those]
-        if lines:
-            raise SignatureError(
-                f"launch() {' and '.join(lines)}; it takes {', '.join(self._names) or 'nothing'}"
-            )
+        return SignatureError(
+            f"launch() {' and '.join(lines)}; it takes {', '.join(self._names) or 'nothing'}"
+        )
 
     def _other_arrays(self, entry: CacheEntry, call: Call) -> SignatureError:
         specs = [call.adapter.spec(array) for array in call.arrays]
@@ -147,7 +152,7 @@ class EntryLauncher:
         """
         entry = self._complete()
         places = {name: ArrayPlace(i) for i, name in enumerate(self._names)}
-        export_entry(path, self._what.removeprefix("the "), entry, places, self._residues)
+        export_entry(path, self._title, entry, places, self._residues)
 
     def _serve(self, call: Call, entry: CacheEntry) -> None:
         """Launch an entry for calls like this one."""
@@ -161,7 +166,7 @@ class EntryLauncher:
         -------
         EntryInfo
         """
-        return describe_entry(self._complete(), self._what.removeprefix("the "))
+        return describe_entry(self._complete(), self._title)
 
     def __del__(self) -> None:
         if not sys.is_finalizing():  # the driver frees everything by itself then

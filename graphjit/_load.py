@@ -9,8 +9,8 @@ Source: cuModuleLoadData, cuGraphInstantiate; CUDA 12.4.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from graphjit._adapters import registry
@@ -24,11 +24,10 @@ from graphjit._instantiate import instantiate
 from graphjit._launcher import EntryLauncher, signature_function
 from graphjit._nodes import ConditionalNode
 from graphjit._saved import decode, decode_spec, read
-from graphjit._saved_parts import Code, read_graph, read_outputs, read_plan
+from graphjit._saved_parts import Code, decode_graph, decode_outputs, decode_plan
 from graphjit._stand_ins import make_stand_ins
 from graphjit._watch import Watch
 from graphjit.errors import DriverError, ExportError, GraphjitError
-from graphjit.inspection import EntryInfo, describe_entry
 
 _COPIED = ("leaders", "scratch_nbytes", "memory_nbytes", "scratch_offset")
 """Fields of the entry that the file holds as they are."""
@@ -91,14 +90,9 @@ class LoadedGraph(EntryLauncher):
         """Refuse: the file that the graph is from can be copied."""
         raise ExportError("the graph is from a file, which can be copied")
 
-    def info(self) -> EntryInfo:
-        """Return a description of the graph.
-
-        Returns
-        -------
-        EntryInfo
-        """
-        return describe_entry(self._complete(), self.name)
+    @property
+    def _title(self) -> str:
+        return self.name
 
 
 def load(path: str | os.PathLike[str]) -> LoadedGraph:
@@ -142,21 +136,17 @@ def load(path: str | os.PathLike[str]) -> LoadedGraph:
     """
     header, members = read(path)
     adapter = _adapter(header, path)
-    driver = adapter.driver()
-    modules: list[Any] = []
-    constants: list[int] = []
-    try:
-        return _loaded(header, members, adapter, modules, constants)
-    except BaseException as error:
-        for module in modules:
-            driver.unload_code(module)
-        for ptr in constants:
-            driver.mem_free(ptr)
-        if isinstance(error, DriverError):
+    with ExitStack() as undo:
+        try:
+            loaded = _loaded(header, members, adapter, undo)
+        except DriverError as error:
             raise ExportError(f"{path} cannot be loaded here: {error}") from error
-        if isinstance(error, Exception) and not isinstance(error, GraphjitError):
+        except GraphjitError:
+            raise
+        except Exception as error:
             raise ExportError(f"{path} is damaged: {error!r}") from error
-        raise
+        undo.pop_all()
+        return loaded
 
 
 def _adapter(header: dict[str, Any], path: Any) -> Adapter:
@@ -175,36 +165,35 @@ def _adapter(header: dict[str, Any], path: Any) -> Adapter:
 
 
 def _loaded(
-    header: dict[str, Any],
-    members: dict[str, bytes],
-    adapter: Adapter,
-    modules: list[Any],
-    constants: list[int],
+    header: dict[str, Any], members: dict[str, bytes], adapter: Adapter, undo: ExitStack
 ) -> LoadedGraph:
+    """Make a graph; ``undo`` frees what has been made, until the graph owns it."""
     driver, name, n_slots = adapter.driver(), str(header["name"]), header["n_slots"]
     reader, arguments, call, specs = _call(header, adapter)
     data = _numbered(members, "constants")
+    constants: list[int] = []
     for content in data:
         constants.append(driver.mem_alloc(max(len(content), 1)))
+        undo.callback(driver.mem_free, constants[-1])
         driver.memcpy_htod(constants[-1], content)
-    graph = read_graph(header["graph"], Code(driver, members, modules), constants)
+    code = Code(driver, members, undo)
+    graph = decode_graph(header["graph"], code, constants)
     missing = driver.missing_for_conditionals()
     if missing and any(isinstance(node, ConditionalNode) for node in graph.nodes):
         raise ExportError(f"the graph of {name} has control flow. {missing}")
-    plan = read_plan(header["plan"], graph, constants, n_slots)
+    plan = decode_plan(header["plan"], graph, constants, n_slots)
     fields = _fields(header, adapter)
     fields["signature"] = reader.describe(call, specs)
+    fields["node_counts"] = graph.count_by_kind()
     fields["constant_ranges"] = [(p, len(c)) for p, c in zip(constants, data, strict=True)]
     keep = bool(header["use_node_priority"])
     executable = instantiate(driver, graph, plan, n_slots, "auto", use_node_priority=keep)
-    executable.owned_ptrs, constants[:] = [*executable.owned_ptrs, *constants], []
-    executable.modules, modules[:] = list(modules), []
-    try:
-        entry = CacheEntry(specs=specs, graph=graph, plan=plan, executable=executable, **fields)
-        return LoadedGraph(name, entry, call, reader, arguments)
-    except BaseException:
-        executable.close()
-        raise
+    executable.owned_ptrs += constants
+    executable.modules += code.modules
+    undo.pop_all()
+    undo.callback(executable.close)
+    entry = CacheEntry(specs=specs, graph=graph, plan=plan, executable=executable, **fields)
+    return LoadedGraph(name, entry, call, reader, arguments)
 
 
 def _fields(header: dict[str, Any], adapter: Adapter) -> dict[str, Any]:
@@ -216,8 +205,7 @@ def _fields(header: dict[str, Any], adapter: Adapter) -> dict[str, Any]:
         "aliasing": _triples(header["aliasing"]),
         "identity": tuple(header["identity"]),
         "draws": Draws(),
-        "outputs": read_outputs(header["outputs"], adapter),
-        "node_counts": Counter(node["kind"] for node in header["graph"]["nodes"]),
+        "outputs": decode_outputs(header["outputs"], adapter),
         "externals": [],
         "kept": [],
         "capture_us": 0.0,

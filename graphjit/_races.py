@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from graphjit._adapters.interface import Adapter
+from graphjit._driver.interface import COPY_SRC_OFFSET
 from graphjit._nodes import CapturedGraph, KernelNode
 from graphjit._relocation import RelocationPlan
 from graphjit.errors import CaptureError
@@ -111,7 +112,7 @@ def _uses(
 def _kind(node: KernelNode, n_inputs: int, param_offset: int, use: _Use) -> set[int]:
     """Return where an address in the parameters of a kernel belongs."""
     if node.handle is None:  # graphjit's own
-        is_source = node.name == "graphjit_copy" and param_offset == 8
+        is_source = node.name == "graphjit_copy" and param_offset == COPY_SRC_OFFSET
         return use.reads if is_source or node.name == "graphjit_set_condition" else use.writes
     if n_inputs < 0:
         return use.other

@@ -19,7 +19,6 @@ from graphjit._build import EntryOptions, finish
 from graphjit._capture import Captured, CaptureRetryError, capturing, new_capture
 from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
-from graphjit._host_random import HOST_GENERATORS
 from graphjit._replay import KnownRead, Replay
 from graphjit._segments import Segment, SegmentTree
 from graphjit._setup import Setup
@@ -32,6 +31,7 @@ _CHANGES = (
     "later calls would not change it. {cure}, or use @graphed(on_unsupported='eager') to run the "
     "function uncaptured."
 )
+_RETURN_IT, _DRAW_IT = "Return the value instead", "Draw by cupy.random"
 _CONTAINER = "a container that it is given as an argument"
 
 
@@ -90,9 +90,12 @@ class Recipe:
                     capture.replay = Replay(known, carried) if self.options.split else None
                     setup = Setup(call.with_scalars(scalars), implicit, capture)
                     captured = _capture_function(self.fn, setup, self.options)
-                    if changed := snapshot.changes():
+                    changed, cure = snapshot.changes(), _RETURN_IT
+                    if not changed:
+                        changed, cure = snapshot.host_random.changes(), _DRAW_IT
+                    if changed:
                         captured.close()
-                        raise CaptureError(_changes_text(self.name, changed[0]))
+                        raise _changes_error(self.name, changed[0], cure)
                 except BaseException:
                     snapshot.restore()
                     raise
@@ -112,10 +115,8 @@ class Recipe:
         return entry.segment
 
 
-def _changes_text(function: str, path: str) -> str:
-    is_random = path in HOST_GENERATORS or path.endswith("of random numbers")
-    cure = "Draw by cupy.random" if is_random else "Return the value instead"
-    return _CHANGES.format(function=function, path=path, cure=cure)
+def _changes_error(function: str, path: str, cure: str = _RETURN_IT) -> CaptureError:
+    return CaptureError(_CHANGES.format(function=function, path=path, cure=cure))
 
 
 def _capture_function(fn: Callable[..., Any], setup: Setup, options: EntryOptions) -> Captured:
@@ -125,5 +126,5 @@ def _capture_function(fn: Callable[..., Any], setup: Setup, options: EntryOption
         captured.result = fn(*args, **kwargs)
         left = flatten((args, kwargs), setup.call.adapter.is_array)
         if given[1] != left[1] or any(a is not b for a, b in zip(given[0], left[0], strict=True)):
-            raise CaptureError(_changes_text(setup.capture.function, _CONTAINER))
+            raise _changes_error(setup.capture.function, _CONTAINER)
     return captured

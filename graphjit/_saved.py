@@ -28,8 +28,6 @@ from graphjit.errors import ExportError
 
 FORMAT = "graphjit graph"
 VERSION = 1
-SOURCE_OF_COPY = 8
-"""Offset of the parameter ``src`` of graphjit's own copy kernel."""
 _HEADER = "graph.json"
 _EXACT = (bool, int, str, type(None))
 _PLAIN_BITS = 64

@@ -1,7 +1,7 @@
-"""The parts of a saved graph: nodes, relocations and outputs, from what a file says of them.
+"""The parts of a saved graph: nodes, relocations and outputs, and what a file says of them.
 
-Input: parts of the file's header, its code, the addresses of its constants.
-Output: ``CapturedGraph``, ``RelocationPlan``, ``OutputPlan``.
+Input / Output: ``CapturedGraph``, ``RelocationPlan``, ``OutputPlan``, and parts of the file's
+header, with its code and the addresses of its constants.
 Raises: ``DriverError`` for code that the driver refuses; for a damaged file whatever comes of it.
 Source: cuModuleLoadData, cuModuleGetFunction.
 """
@@ -9,15 +9,16 @@ Source: cuModuleLoadData, cuModuleGetFunction.
 from __future__ import annotations
 
 import struct
-from base64 import b64decode
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
 from graphjit._adapters.interface import Adapter
-from graphjit._containers import flatten
-from graphjit._driver.interface import Driver
+from graphjit._containers import flatten, unflatten
+from graphjit._driver.interface import COPY_SRC_OFFSET, Driver
 from graphjit._nodes import (
     Body,
     CapturedGraph,
@@ -40,28 +41,64 @@ from graphjit._outputs import (
 )
 from graphjit._regions import Region
 from graphjit._relocation import RelocationPlan, WordRelocation
-from graphjit._saved import SOURCE_OF_COPY, decode, decode_spec
+from graphjit._saved import ArrayPlace, decode, decode_spec, encode, encode_spec
 from graphjit._scalars import Encoding, ScalarWord
+
+OWN, CODE = "graphjit", "code"
+"""Where the function of a kernel comes from: graphjit has it, or the file."""
+FindConstant = Callable[[int], "tuple[int, int] | None"]
+"""Address -> the constant that it is in, and the distance from its beginning."""
 
 
 class Code:
     """The modules of a file, each loaded at its first use."""
 
-    def __init__(self, driver: Driver, members: Mapping[str, bytes], modules: list[Any]) -> None:
-        self._driver, self._members, self._modules = driver, members, modules
+    def __init__(self, driver: Driver, members: Mapping[str, bytes], undo: ExitStack) -> None:
+        self._driver, self._members, self._undo = driver, members, undo
         self._loaded: dict[str, Any] = {}
+
+    @property
+    def modules(self) -> list[Any]:
+        """Those that have been loaded."""
+        return list(self._loaded.values())
 
     def function(self, source: list[str], name: str, shared_mem_bytes: int) -> Any:
         kind, place = source
-        if kind == "graphjit":
+        if kind == OWN:
             return self._driver.builtin_kernel(place)
         if place not in self._loaded:
             self._loaded[place] = self._driver.load_code(self._members[place])
-            self._modules.append(self._loaded[place])
+            self._undo.callback(self._driver.unload_code, self._loaded[place])
         return self._driver.code_function(self._loaded[place], name, shared_mem_bytes)
 
 
-def read_graph(data: dict[str, Any], code: Code, constants: list[int]) -> CapturedGraph:
+def encode_node(node: Node) -> dict[str, Any]:
+    """Return a node that is no kernel; allocation and free nodes are joins."""
+    if isinstance(node, ConditionalNode):
+        return {"kind": node.kind, "type": node.type, "n_bodies": node.n_bodies}
+    if isinstance(node, ChildGraphNode):
+        return {"kind": node.kind, "name": node.name}
+    return {"kind": EmptyNode.kind}
+
+
+def encode_kernel(
+    node: KernelNode, function: list[str], attributes: Iterable[tuple[str, bytes]]
+) -> dict[str, Any]:
+    """Return a kernel node; ``function`` says where its function comes from."""
+    return {
+        "kind": node.kind,
+        "name": node.name,
+        "function": function,
+        "grid_dim": node.grid_dim,
+        "block_dim": node.block_dim,
+        "shared_mem_bytes": node.shared_mem_bytes,
+        "params": b64encode(node.params).decode(),
+        "param_layout": node.param_layout,
+        "attributes": [(name, data.hex()) for name, data in attributes],
+    }
+
+
+def decode_graph(data: dict[str, Any], code: Code, constants: list[int]) -> CapturedGraph:
     sources = {node: constants[number] + offset for node, number, offset in data["constants"]}
     nodes = [_node(i, node, code, sources.get(i)) for i, node in enumerate(data["nodes"])]
     edges = [Edge(i, j, packed and bytes.fromhex(packed)) for i, j, packed in data["edges"]]
@@ -86,7 +123,7 @@ def _node(index: int, data: dict[str, Any], code: Code, constant: int | None) ->
         raise ValueError(f"node {index} is of the kind {kind}")
     params = bytearray(b64decode(data["params"]))
     if constant is not None:
-        struct.pack_into("<Q", params, SOURCE_OF_COPY, constant)
+        struct.pack_into("<Q", params, COPY_SRC_OFFSET, constant)
     function = code.function(data["function"], data["name"], data["shared_mem_bytes"])
     grid_dim, block_dim = data["grid_dim"], data["block_dim"]
     return KernelNode(
@@ -102,7 +139,28 @@ def _node(index: int, data: dict[str, Any], code: Code, constant: int | None) ->
     )
 
 
-def read_plan(
+def encode_plan(plan: RelocationPlan, constant_of: FindConstant) -> dict[str, Any]:
+    """Return relocations, as JSON holds them."""
+    words = [(*_found(constant_of, w.device_ptr), w.slot, w.delta) for w in plan.words]
+    scalars = [
+        [w.node, w.param_offset, w.scalar, [[e.part, e.dtype] for e in w.encodings], w.slot]
+        for w in plan.scalars
+    ]
+    return {
+        "table": plan.table.tolist(),
+        "memory": plan.memory.tolist(),
+        "words": words,
+        "scalars": scalars,
+    }
+
+
+def _found(constant_of: FindConstant, ptr: int) -> tuple[int, int]:
+    found = constant_of(ptr)
+    assert found is not None
+    return found
+
+
+def decode_plan(
     data: dict[str, Any], graph: CapturedGraph, constants: list[int], n_slots: int
 ) -> RelocationPlan:
     plan = RelocationPlan(
@@ -128,7 +186,35 @@ def read_plan(
     return plan
 
 
-def read_outputs(data: dict[str, Any], adapter: Adapter) -> OutputPlan:
+def encode_outputs(outputs: OutputPlan, adapter: Adapter) -> dict[str, Any]:
+    """Return how results are built, as JSON holds it."""
+    plain = adapter.array_types[0]
+
+    def described(leaf: Output) -> list[Any]:
+        if isinstance(leaf, RepeatedOutput):
+            return ["repeated", leaf.leaf]
+        if isinstance(leaf, SameOutput):
+            return ["same", leaf.array]
+        if isinstance(leaf, StaticOutput):
+            return ["static", encode(leaf.value, "a result")]
+        spec = encode_spec(leaf.spec, plain, "a result")
+        if isinstance(leaf, EmptyOutput):
+            return ["empty", spec]
+        if isinstance(leaf, FreshOutput):
+            return ["fresh", leaf.memory, leaf.byte_offset, spec]
+        return ["view", leaf.array, leaf.byte_offset, spec]
+
+    places = [ArrayPlace(i) for i in range(len(outputs.leaves))]
+    value = places[0] if outputs.tree is None else unflatten(outputs.tree, places)
+    return {
+        "leaves": [described(leaf) for leaf in outputs.leaves],
+        "value": encode(value, "the result"),
+        "is_one_leaf": outputs.tree is None,
+        "regions": [region.nbytes for region in outputs.regions],
+    }
+
+
+def decode_outputs(data: dict[str, Any], adapter: Adapter) -> OutputPlan:
     kind, device = adapter.array_types[0], adapter.current_device()
 
     def described(what: str, *fields: Any) -> Output:

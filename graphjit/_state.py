@@ -211,11 +211,7 @@ class State:
         """
         if is_capturing_here():
             raise current_capture().refuse("it takes a profile, which makes a capture of its own")
-        call = self.reader.read(args, kwargs)
-        found = self.cache.find(call)
-        if found is None:
-            raise GraphjitError(_NOT_CAPTURED.format(function=self.name, done="profiled"))
-        entry, arrays = found
+        call, entry, arrays = self._captured(args, kwargs, "profiled", GraphjitError)
         if signature is not None and entry.signature is not signature:
             lines = signature.difference(entry.signature)
             raise SignatureError(_OTHER_ENTRY.format(lines="; ".join(lines) or "sharing memory"))
@@ -232,14 +228,25 @@ class State:
         self, path: str | os.PathLike[str], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Write the graph that serves a call to a file."""
+        call, entry, _ = self._captured(args, kwargs, "exported", ExportError)
+        names, dynamic = self.reader.positional, self.options.dynamic
+        export_call(path, self.name, entry, call, names, dynamic)
+
+    def _captured(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        done: str,
+        error: type[GraphjitError],
+    ) -> tuple[Call, CacheEntry, list[Any]]:
+        """Return a call with the entry that serves it, and its arrays; there has to be one."""
         call = self.reader.read(args, kwargs)
         found = self.cache.find(call)
         if found is None:
             reason = self.cache.refusal(call.key)
-            text = _NOT_CAPTURED.format(function=self.name, done="exported")
-            raise ExportError(f"{text}, unless it is refused: {reason}" if reason else text)
-        names, dynamic = self.reader.positional, self.options.dynamic
-        export_call(path, self.name, found[0], call, names, dynamic)
+            text = _NOT_CAPTURED.format(function=self.name, done=done)
+            raise error(f"{text}, unless it is refused: {reason}" if reason else text)
+        return call, *found
 
     def _capture(self, call: Call, ran: RanCode) -> CacheEntry:
         adapter = call.adapter

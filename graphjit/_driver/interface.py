@@ -31,6 +31,7 @@ PATCH_SIZE_SHIFT = 24
 """The upper byte of ``param_offset`` is the number of bytes to write; 0 stands for 8."""
 COPY_LAYOUT = tuple((8 * i, 8) for i in range(9))
 """dst, src, width, height, depth, dst_pitch, src_pitch, dst_slice_pitch, src_slice_pitch."""
+COPY_SRC_OFFSET = COPY_LAYOUT[1][0]
 FILL_LAYOUT = tuple((8 * i, 8) for i in range(6))
 """dst, value, element_size, width, height, pitch."""
 MAX_FILLS = 16

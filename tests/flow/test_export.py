@@ -11,7 +11,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from helpers.flow_checks import held_on_device, normal, same_bits
+from helpers.flow_checks import copy_arrays, held_on_device, in_threads, normal, same_bits
 from helpers.processes import run_python
 
 import graphjit
@@ -100,7 +100,7 @@ def test_a_loaded_graph_gives_eager_results(name, patch, tmp_path):
     call.cache_clear()
     for _ in range(4):
         given = make()
-        copies = copied(given)
+        copies = copy_arrays(given)
         expected = fn(*copies)
         got = loaded.launch(**dict(zip(names_of(fn), given, strict=False)))
         assert same_bits(got, expected)
@@ -109,14 +109,6 @@ def test_a_loaded_graph_gives_eager_results(name, patch, tmp_path):
     assert loaded.info().launches == 4
     loaded.close()
     layer.cache_clear()
-
-
-def copied(value):
-    if isinstance(value, dict):
-        return {k: copied(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(copied, value))
-    return value.copy() if hasattr(value, "copy") else value
 
 
 def test_results_that_are_arguments(tmp_path):
@@ -412,22 +404,14 @@ def test_threads_that_export_to_one_path(tmp_path):
     """Whoever comes last, the file is whole at any time."""
     call, path = graphed(chain), tmp_path / "graph"
     exported(call, path, CASES["chain"][1]).close()
-    given, errors = CASES["chain"][1](), []
+    given = CASES["chain"][1]()
 
-    def work():
-        try:
-            for _ in range(10):
-                call.export(path, *given)
-                graphjit.load(path).close()
-        except BaseException as error:  # noqa: BLE001 - looked at below
-            errors.append(error)
+    def work(k):
+        for _ in range(10):
+            call.export(path, *given)
+            graphjit.load(path).close()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    in_threads(4, work)
     assert [p.name for p in tmp_path.iterdir()] == ["graph"]
 
 

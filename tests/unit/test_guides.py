@@ -9,16 +9,11 @@ PAGES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 IMPORT = re.compile(r"import cupy as cp( *#.*)?$", re.MULTILINE)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
-# Page -> which of its blocks are pieces of programs, by their position, and why.
-FRAGMENTS: dict[str, tuple[set[int], str]] = {}
-
 
 def blocks_of(page) -> list[str]:
     """Return the code of a page, on the simulated device."""
-    skipped, _ = FRAGMENTS.get(page.name, (set(), ""))
     blocks = BLOCK.findall(page.read_text())
-    kept = [block for i, block in enumerate(blocks) if i not in skipped]
-    return [IMPORT.sub("from graphjit.testing import simulated as cp", block) for block in kept]
+    return [IMPORT.sub("from graphjit.testing import simulated as cp", block) for block in blocks]
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks_of(p)], ids=lambda page: page.stem)
