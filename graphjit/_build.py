@@ -112,7 +112,7 @@ def _finish(
         node_counts=captured.graph.count_by_kind(),
         capture_us=(captured_at - setup.started) * 1e6,
         instantiate_us=(time.perf_counter() - captured_at) * 1e6,
-        kept=[*adapter.libraries_in_use(options.library_code), *capture.kept],
+        kept=[*adapter.libraries_in_use(options.library_code), *capture.kept, *capture.owners],
         static_memory=_complete(
             executable, externals, adapter, memory_nbytes, options, _host_calls(capture, graph)
         ),
@@ -217,7 +217,9 @@ def _analyse(
     graph = replace_copies_and_fills(capture.driver, graph)
     slots = Slots(setup, outputs, reuse=not options.optimize)
     addresses = slots.address_map(graph)
-    plan = find_relocations(graph, addresses, [(c.device_ptr, c.data) for c in capture.constants])
+    constants = [(c.device_ptr, c.data) for c in capture.constants]
+    unwritten = partial(capture.adapter.unwritten_bytes, is_certain=True)
+    plan = find_relocations(graph, addresses, constants, unwritten)
     if options.optimize:
         graph = drop_false_dependencies(graph, _accesses_of(capture, graph, plan))
     if setup.capture_again is not None:

@@ -72,6 +72,10 @@ class Capture:
     """What has to live as long as the graph."""
     host_memory: list[Any] = field(default_factory=list)
     """Page-locked memory that it uses."""
+    in_place: set[int] = field(default_factory=set)
+    """Addresses of arrays that graphs use where they are, which are launched in it."""
+    owners: list[Any] = field(default_factory=list)
+    """What those graphs keep alive."""
     is_block: bool = False
     """Of a capture block, or of a node of an explicit graph, which have no such options."""
     use_node_priority: bool = False

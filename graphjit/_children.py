@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from graphjit._joined import JoinedGraph
 from graphjit._nodes import Body, CapturedGraph, ChildGraphNode, ConditionalNode, Edge, Node
 
 Position = tuple[int, int]
@@ -169,17 +170,10 @@ def side_by_side(parts: Sequence[tuple[str, CapturedGraph, Iterable[int]]]) -> C
 
     A child graph node for each part, and behind them what is in it.
     """
-    nodes: list[Node] = [ChildGraphNode(None, name) for name, _, _ in parts]
-    scopes = [-1] * len(parts)
-    edges = [Edge(i, j) for j, (_, _, after) in enumerate(parts) for i in sorted(after)]
-    bodies = [Body(i, 0) for i in range(len(parts))]
-    setters: list[tuple[int, int]] = []
-    for number, (_, graph, _) in enumerate(parts):
-        first, first_body = len(nodes), len(bodies)
-        nodes += graph.nodes
-        of_node = graph.scopes or (-1,) * len(graph.nodes)
-        scopes += [number if scope < 0 else first_body + scope for scope in of_node]
-        edges += [Edge(first + i, first + j, data) for i, j, data in graph.edges]
-        bodies += [Body(first + body.node, body.position) for body in graph.bodies]
-        setters += [(first + i, first + j) for i, j in graph.setters]
-    return CapturedGraph(tuple(nodes), tuple(edges), tuple(bodies), tuple(scopes), tuple(setters))
+    whole = JoinedGraph()
+    for name, _, after in parts:
+        whole.add(ChildGraphNode(None, name), -1, sorted(after))
+    scopes = [whole.add_body(number, 0) for number in range(len(parts))]
+    for (_, graph, _), scope in zip(parts, scopes, strict=True):
+        whole.add_graph(graph, scope)
+    return whole.graph()

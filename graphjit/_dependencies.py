@@ -19,7 +19,7 @@ from typing import Any
 
 from graphjit._capture import Constant
 from graphjit._nodes import CapturedGraph, Edge, EmptyNode, KernelNode, MemAllocNode, MemFreeNode
-from graphjit._relocation import RelocationPlan, is_linear
+from graphjit._relocation import RelocationPlan
 
 _JOINS = (EmptyNode, MemAllocNode, MemFreeNode)
 MAX_REDUCED_NODES = 4096
@@ -54,7 +54,7 @@ def find_accesses(
     kernels = [(i, node) for i, node in enumerate(graph.nodes) if isinstance(node, KernelNode)]
     known = read_only_params([node for _, node in kernels])
     n_inputs = {
-        i: 0 if node.handle is None else n  # graphjit's own copies and fills
+        i: 0 if node.is_own else n
         for (i, node), n in zip(kernels, known, strict=True)
     }
     found = [Access() for _ in graph.nodes]
@@ -171,7 +171,7 @@ def _without_implied(sources: list[set[int]]) -> list[set[int]]:
 
 def critical_path(graph: CapturedGraph) -> int:
     """Return the number of nodes in the longest chain of dependencies."""
-    if is_linear(graph):
+    if graph.is_linear:
         return len(graph.nodes)
     length = [1] * len(graph.nodes)  # each body by itself
     for edge in sorted(graph.edges, key=lambda edge: edge.to):

@@ -148,19 +148,33 @@ class CacheEntry:
         Return all that memory and the slots; None if the graph has been destroyed.
         """
         adapter = self.adapter
-        slots = [adapter.device_ptr(arrays[i]) for i in self.leaders]
-        slots += [0] * len(self.draws.seeds)
         memories = self.static_memory
         if memories is None:
             memories = [*carried, *(adapter.allocate(nbytes) for nbytes in self.memory_nbytes)]
+        slots = self.slots(arrays, memories, scalars)
+        draw = self.draws.make if self.draws else None
+        launched = self.executable.launch(slots, adapter.current_stream(), draw)
+        return (memories, slots) if launched else None
+
+    def slots(
+        self, arrays: list[Any], memories: list[Memory], scalars: Sequence[Any] = ()
+    ) -> list[int]:
+        """Return the address or the number for each slot; seeds are not drawn yet."""
+        slots = [self.adapter.device_ptr(arrays[i]) for i in self.leaders]
+        slots += [0] * len(self.draws.seeds)
         slots += [memory.ptr for memory in memories]
         if self.scratch_offset >= 0:
             slots.append(memories[0].ptr + self.scratch_offset)
         if scalars:
             slots += encode_all(self.plan.scalar_slots, scalars) or ()
-        draw = self.draws.make if self.draws else None
-        launched = self.executable.launch(slots, adapter.current_stream(), draw)
-        return (memories, slots) if launched else None
+        return slots
+
+    def constant_at(self, ptr: int) -> tuple[int, int] | None:
+        """Return the constant that an address is in, and the distance from its beginning."""
+        for number, (begin, nbytes) in enumerate(self.constant_ranges):
+            if begin <= ptr < begin + max(nbytes, 1):
+                return number, ptr - begin
+        return None
 
     def hit_plan(self, call: Call, arrays: Sequence[Any]) -> HitPlan:
         """Describe the entry for the compiled hit; ``arrays`` are those of a call it serves."""

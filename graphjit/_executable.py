@@ -198,6 +198,4 @@ class Executable:
         for ptr in self.owned_ptrs:
             self.driver.mem_free(ptr)  # waits for launches in flight that may read it
         self.owned_ptrs.clear()
-        for module in self.modules:
-            self.driver.unload_code(module)
         self.modules.clear()

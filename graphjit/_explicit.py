@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphjit._build import EntryOptions, finish
-from graphjit._capture import Captured, CaptureRetryError, capturing, new_capture
+from graphjit._capture import (
+    Capture,
+    Captured,
+    CaptureRetryError,
+    capturing,
+    current_capture,
+    is_capturing_here,
+    new_capture,
+)
 from graphjit._children import Calls, side_by_side
 from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
@@ -159,13 +167,14 @@ class Graph(EntryLauncher):
         HostReadError, CaptureError
             The function cannot be captured. The graph is as it was.
         """
+        refuse_inside("a node is added to a graph")
         if self._capture is None:
             raise CaptureError(f"the graph {self._missing}")
         if self._entry is not None:
             raise CaptureError(_COMPLETE)
         waits_for = self._producers(args, kwargs) | self._numbers(after)
         number = len(self._parts)
-        name = f"{getattr(fn, '__qualname__', type(fn).__qualname__)} ({number})"
+        name = f"{_name(fn)} ({number})"
         n_regions = len(self._capture.regions.regions)
         captured, flow = self._captured(fn, args, kwargs)
         for region in self._capture.regions.regions[n_regions:]:
@@ -242,17 +251,26 @@ class Graph(EntryLauncher):
     def _complete(self) -> CacheEntry:
         """Put the nodes together, at the first launch."""
         if self._entry is None and self._capture is not None:
-            refuse_inside("the graph is launched")
+            if is_capturing_here():
+                self._refuse_here(current_capture())
             self._refuse_nodes(self.outputs)
             parts = [(p.node.name, p.captured.graph, p.after) for p in self._parts]
             captured = Captured(self._capture, self.outputs, None, side_by_side(parts))
             call = self._call
             signature = self._reader.describe(call, [call.adapter.spec(a) for a in call.arrays])
-            entry = finish(captured, self._setup, signature, Watch([]), self._options)
+            with call.adapter.driver().relaxed():  # the capture of a graph around it may go on
+                entry = finish(captured, self._setup, signature, Watch([]), self._options)
             self._serve(call, entry)
             self.inputs, self.outputs = _Complete(), None
             self._let_go()
         return super()._complete()
+
+    def _refuse_here(self, capture: Capture) -> None:
+        """Refuse a first launch in a capture where it cannot be."""
+        if capture is self._capture:
+            raise capture.refuse("it launches the graph that it is a node of")
+        if self._options.outputs == "static":
+            raise capture.refuse("the first launch of a graph with static outputs is in it")
 
     def _let_go(self) -> None:
         """Destroy the driver's graphs of the nodes."""
@@ -293,3 +311,10 @@ class Graph(EntryLauncher):
             self._capture.free_constants()
             self._capture.is_open = False
             self._capture = None  # type: ignore[assignment]
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    owner = getattr(fn, "__self__", None)
+    if isinstance(owner, EntryLauncher):
+        return f"{type(owner).__qualname__}.launch"
+    return getattr(fn, "__qualname__", type(fn).__qualname__)

@@ -86,7 +86,7 @@ def export_entry(
             "n_slots": entry.executable.n_slots - len(entry.plan.scalar_slots),
             "use_node_priority": entry.executable.use_node_priority,
             "graph": graph.header(),
-            "plan": encode_plan(entry.plan, graph.constant_of),
+            "plan": encode_plan(entry.plan, entry.constant_at),
         }
     write(path, header, graph.members)
 
@@ -169,20 +169,13 @@ class _Graph:
             self.members[self._code[code]] = code
         return [CODE, self._code[code]]
 
-    def constant_of(self, word: int) -> tuple[int, int] | None:
-        """Return the constant that an address is in, and the distance from its beginning."""
-        for i, (ptr, nbytes) in enumerate(self._entry.constant_ranges):
-            if ptr <= word < ptr + max(nbytes, 1):
-                return i, word - ptr
-        return None
-
     def _constant_words(self) -> Iterator[tuple[int, int, int]]:
         """Find (node, constant, offset within it) of each copy that begins at a constant.
 
         Anybody else's address of one is unexpected.
         """
         for index, word in self._entry.plan.candidates:
-            if (found := self.constant_of(word)) is None:
+            if (found := self._entry.constant_at(word)) is None:
                 continue
             node: Any = self._graph.nodes[index]
             (source,) = struct.unpack_from("<Q", node.params, COPY_SRC_OFFSET)

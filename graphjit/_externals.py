@@ -33,6 +33,11 @@ class External:
     kind: str
     """``"array"`` of the user's, ``"library"`` or ``"page-locked"``."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Say whether the launches of graphs that use it have to take turns."""
+        return self.kind == "library" or getattr(self.owner, "is_shared", False)
+
     def holds(self, ptr: int) -> bool:
         """Say whether an address is in it."""
         return self.device_ptr <= ptr < self.device_ptr + max(self.nbytes, 1)
@@ -64,7 +69,7 @@ def find_externals(
     owners = capture.adapter.memory_owners(ranges) if ranges else {}
     for word, (base_ptr, nbytes) in ranges.items():
         owner, holder, is_array = owners.get(word, (None, "a library", False))
-        if is_array and not allow_arrays:
+        if is_array and not allow_arrays and word not in capture.in_place:
             raise AnalysisError(
                 f"{capture.function} uses {holder}, at 0x{word:x} (kernel {kernels[word]}), "
                 f"which is no argument and which no global, closure variable or attribute named "

@@ -27,7 +27,8 @@ from graphjit._driver.interface import (
     CUDA_WITH_SWITCH,
     Driver,
 )
-from graphjit._nodes import Body, CapturedGraph, ConditionalNode, Edge, KernelNode, Node
+from graphjit._joined import JoinedGraph
+from graphjit._nodes import CapturedGraph, ConditionalNode, KernelNode
 
 _SET_CONDITION = "graphjit_set_condition"
 
@@ -68,9 +69,14 @@ class Again:
 
 @dataclass(eq=False, slots=True)
 class Piece:
-    """What was captured in one go; the driver's graph."""
+    """What was captured in one go, or the launch of a graph that had been captured before."""
 
     graph: Any
+    """The driver's graph, or a ``CapturedGraph``."""
+
+    def read(self, driver: Driver) -> CapturedGraph:
+        """Return it as data."""
+        return self.graph if isinstance(self.graph, CapturedGraph) else driver.graph_read(self.graph)
 
 
 Item = Piece | Branch | Loop | Again
@@ -82,12 +88,12 @@ class Flow:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self._stack = [self.items]
-        self._graphs: list[Any] = []
+        self._pieces: list[Piece] = []
 
     @property
     def n_pieces(self) -> int:
         """Say how many pieces are complete."""
-        return len(self._graphs)
+        return len(self._pieces)
 
     @property
     def is_in_body(self) -> bool:
@@ -95,9 +101,9 @@ class Flow:
         return len(self._stack) > 1
 
     def add_piece(self, graph: Any) -> None:
-        """Take over a graph of the driver's."""
-        self._graphs.append(graph)
-        self._stack[-1].append(Piece(graph))
+        """Take over a graph of the driver's, or a ``CapturedGraph``."""
+        self._pieces.append(Piece(graph))
+        self._stack[-1].append(self._pieces[-1])
 
     def add(self, item: Item) -> None:
         """Add control flow behind the last piece."""
@@ -114,8 +120,10 @@ class Flow:
 
     def drop(self, driver: Driver) -> None:
         """Destroy the driver's graphs and forget everything."""
-        while self._graphs:
-            driver.graph_destroy(self._graphs.pop())
+        while self._pieces:
+            graph = self._pieces.pop().graph
+            if not isinstance(graph, CapturedGraph):
+                driver.graph_destroy(graph)
         self.items.clear()
 
 
@@ -133,57 +141,33 @@ class _Assembly:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._has_switch = driver.version() >= CUDA_WITH_SWITCH
-        self._nodes: list[Node] = []
-        self._edges: list[Edge] = []
-        self._bodies: list[Body] = []
-        self._scopes: list[int] = []
-        self._setters: list[tuple[int, int]] = []
+        self._whole = JoinedGraph()
         self._node_of: dict[Loop, int] = {}
         self._begins: list[int] = []
 
     def graph(self, items: Sequence[Item]) -> tuple[CapturedGraph, list[int]]:
         """Return the whole, and where each piece begins."""
         self._sequence(items, -1)
-        graph = CapturedGraph(
-            tuple(self._nodes),
-            tuple(self._edges),
-            tuple(self._bodies),
-            tuple(self._scopes) if self._bodies else (),
-            tuple(self._setters),
-        )
-        return graph, self._begins
+        return self._whole.graph(), self._begins
 
     def _sequence(self, items: Sequence[Item], scope: int) -> None:
         """Add items one behind the other."""
-        before: list[int] = []
+        whole, before = self._whole, list[int]()
         for item in items:
             if isinstance(item, Piece):
-                before = self._piece(item, scope, before)
+                self._begins.append(len(whole))
+                before = whole.add_graph(item.read(self._driver), scope, before)
             elif isinstance(item, Branch):
                 before = self._branch(item, scope, before)
             elif isinstance(item, Loop):
                 setter = self._setter(item.on, CONDITION_TRUTH, 0, scope, before)
                 self._node_of[item] = node = self._conditional("while", 1, scope, [setter])
-                self._setters.append((setter, node))
-                self._body(node, 0, item.body)
+                whole.add_setter(setter, node)
+                self._sequence(item.body, whole.add_body(node, 0))
                 before = [node]
             else:
                 before = [self._setter(item.on, CONDITION_TRUTH, 0, scope, before)]
-                self._setters.append((before[0], self._node_of[item.loop]))
-
-    def _piece(self, piece: Piece, scope: int, before: list[int]) -> list[int]:
-        """Add what was captured; return the nodes that the next item waits for."""
-        graph, first = self._driver.graph_read(piece.graph), len(self._nodes)
-        self._begins.append(first)
-        if not graph.nodes:
-            return before
-        self._nodes += graph.nodes
-        self._scopes += [scope] * len(graph.nodes)
-        self._edges += [Edge(first + i, first + j, data) for i, j, data in graph.edges]
-        indices = range(first, len(self._nodes))
-        roots = set(indices) - {first + edge.to for edge in graph.edges}
-        self._edges += [Edge(i, j) for i in before for j in sorted(roots)]
-        return sorted(set(indices) - {first + edge.from_ for edge in graph.edges})
+                whole.add_setter(before[0], self._node_of[item.loop])
 
     def _branch(self, branch: Branch, scope: int, before: list[int]) -> list[int]:
         """Add one conditional node, or one for each body where the driver has no others.
@@ -206,15 +190,11 @@ class _Assembly:
         bodies = iter(branch.bodies)
         for setter, (kind, n_bodies) in zip(setters, kinds, strict=True):
             node = self._conditional(kind, n_bodies, scope, before)
-            self._setters.append((setter, node))
+            self._whole.add_setter(setter, node)
             for position in range(n_bodies):
-                self._body(node, position, next(bodies))
+                self._sequence(next(bodies), self._whole.add_body(node, position))
             before = [node]
         return before
-
-    def _body(self, node: int, position: int, items: Sequence[Item]) -> None:
-        self._bodies.append(Body(node, position))
-        self._sequence(items, len(self._bodies) - 1)
 
     def _setter(self, on: Integer, mode: int, n: int, scope: int, before: list[int]) -> int:
         """Add the kernel that sets a condition; its handle is not known yet."""
@@ -227,15 +207,9 @@ class _Assembly:
             shared_mem_bytes=0,
             params=struct.pack("<QQIIq", 0, on.ptr, on.form, mode, n),
             param_layout=CONDITION_LAYOUT,
+            is_own=True,
         )
-        return self._add(node, scope, before)
+        return self._whole.add(node, scope, before)
 
     def _conditional(self, kind: str, n_bodies: int, scope: int, before: list[int]) -> int:
-        return self._add(ConditionalNode(None, kind, n_bodies), scope, before)
-
-    def _add(self, node: Node, scope: int, before: list[int]) -> int:
-        self._nodes.append(node)
-        self._scopes.append(scope)
-        index = len(self._nodes) - 1
-        self._edges += [Edge(i, index) for i in before]
-        return index
+        return self._whole.add(ConditionalNode(None, kind, n_bodies), scope, before)

@@ -27,6 +27,8 @@ class HostMemory:
         self.driver = driver
         self.nbytes = max(nbytes, 1)
         self.ptr = driver.host_alloc(self.nbytes)
+        self.is_shared = False
+        """Several graphs use it, whose launches take turns."""
         weakref.finalize(self, host_functions.later, driver.host_free, self.ptr).atexit = False
 
     def view(self, spec: ArraySpec) -> np.ndarray[Any, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from graphjit._arguments import ArgumentReader, Call
 from graphjit._capture import current_capture, is_capturing_here
+from graphjit._composed import compose
 from graphjit._entry import CacheEntry
 from graphjit._export import export_entry, residues_of
 from graphjit._hit import MISS
@@ -26,6 +27,9 @@ from graphjit.inspection import EntryInfo, describe_entry
 _NOT_NOW = (
     "{what} cannot be launched now: it has just been closed by another thread, or this is a signal "
     "handler or a finaliser that interrupted another launch of it"
+)
+_OUTPUTS = (
+    "it reads `outputs` of {what}, which is what was returned before; use what launch() returns"
 )
 _DOES_NOT_FIT = "a dynamic number is outside of what the kernels take"
 
@@ -67,6 +71,8 @@ class EntryLauncher:
 
         After a launch it is what that returned.
         """
+        if self._entry is not None and is_capturing_here():
+            raise current_capture().refuse(_OUTPUTS.format(what=self._what))
         return self._outputs
 
     @outputs.setter
@@ -84,6 +90,8 @@ class EntryLauncher:
     def launch(self, /, **arrays: Any) -> Any:
         """Launch the captured work on the caller's current stream.
 
+        In a function or a block that is captured it becomes a child graph.
+
         Parameters
         ----------
         **arrays
@@ -100,19 +108,25 @@ class EntryLauncher:
             An array is missing or differs from the one that was captured.
         """
         entry = self._complete()
-        refuse_inside(f"{self._what} is launched")
         if arrays.keys() != self._taken:
             raise self._other_names(arrays)
         call = self._reader.read((), arrays)
         found = entry.match(call) if call.key == self._key else None
         if found is None:
             raise self._other_arrays(entry, call)
-        if has_failures():
-            entry.report()
-        outputs = entry.launch(call, found)
+        outputs = self._launch(entry, call, found)
         if outputs is MISS:
             raise CaptureError(_NOT_NOW.format(what=self._what))
-        self._outputs = outputs
+        return outputs
+
+    def _launch(self, entry: CacheEntry, call: Call, arrays: list[Any]) -> Any:
+        if is_capturing_here():
+            return compose(current_capture(), entry, self._title, arrays, call.scalars)
+        if has_failures():
+            entry.report()
+        outputs = entry.launch(call, arrays)
+        if outputs is not MISS:
+            self._outputs = outputs
         return outputs
 
     def _other_names(self, arrays: Mapping[str, Any]) -> SignatureError:
@@ -181,12 +195,9 @@ class EntryLauncher:
 
 
 def refuse_inside(what: str) -> None:
-    """Refuse captures and launches inside a capture."""
+    """Refuse that one capture is made inside another."""
     if is_capturing_here():
-        raise current_capture().refuse(
-            f"{what} in it, whose graph cannot become part of another; call a graphed function, "
-            f"which does"
-        )
+        raise current_capture().refuse(f"{what} in it; make it before, and launch it here")
 
 
 def signature_function(names: tuple[str, ...]) -> Any:

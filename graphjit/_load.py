@@ -176,7 +176,7 @@ def _loaded(
         constants.append(driver.mem_alloc(max(len(content), 1)))
         undo.callback(driver.mem_free, constants[-1])
         driver.memcpy_htod(constants[-1], content)
-    code = Code(driver, members, undo)
+    code = Code(driver, members)
     graph = decode_graph(header["graph"], code, constants)
     missing = driver.missing_for_conditionals()
     if missing and any(isinstance(node, ConditionalNode) for node in graph.nodes):

@@ -33,7 +33,9 @@ class KernelNode:
     params: bytes
     param_layout: ParamLayout
     attributes: tuple[tuple[str, bytes], ...] = ()
-    """Of a node from a file; those of others are copied from the captured node."""
+    """Of a node without a handle; those of others are copied from the captured node."""
+    is_own: bool = False
+    """One of graphjit's own kernels, which uses no memory but what its parameters point to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,17 @@ class CapturedGraph:
     def scope(self, index: int) -> int:
         """Return the body that a node is in, -1 if it is in none."""
         return self.scopes[index] if self.scopes else -1
+
+    @property
+    def is_linear(self) -> bool:
+        """Say whether the nodes of each scope form one chain: they run in the order of capture."""
+        n_chains = len(set(self.scopes)) or min(len(self.nodes), 1)
+        n_links = len(self.nodes) - n_chains
+        if len(self.edges) < n_links:
+            return False
+        sources, targets = {edge[0] for edge in self.edges}, {edge[1] for edge in self.edges}
+        n_pairs = len({edge[:2] for edge in self.edges})
+        return n_pairs == len(sources) == len(targets) == n_links
 
     def count_by_kind(self) -> dict[str, int]:
         """Count the nodes of each kind."""

@@ -111,7 +111,7 @@ def _uses(
 
 def _kind(node: KernelNode, n_inputs: int, param_offset: int, use: _Use) -> set[int]:
     """Return where an address in the parameters of a kernel belongs."""
-    if node.handle is None:  # graphjit's own
+    if node.is_own:
         is_source = node.name == "graphjit_copy" and param_offset == COPY_SRC_OFFSET
         return use.reads if is_source or node.name == "graphjit_set_condition" else use.writes
     if n_inputs < 0:

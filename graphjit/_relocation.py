@@ -9,8 +9,8 @@ Raises: ``AmbiguousPointerError`` when a word may or may not be an address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from typing import NamedTuple
 
@@ -121,15 +121,7 @@ class FoundAddresses:
 
     def where(self, mask: Booleans) -> FoundAddresses:
         """Return the rows for which ``mask`` holds."""
-        return FoundAddresses(
-            self.offset[mask],
-            self.word[mask],
-            self.memory[mask],
-            self.slot[mask],
-            self.delta[mask],
-            self.is_inside[mask],
-            self.is_stand_in[mask],
-        )
+        return FoundAddresses(*(getattr(self, field.name)[mask] for field in fields(self)))
 
 
 class AddressMap:
@@ -224,13 +216,19 @@ class _Parameters:
         return list(zip(nodes.tolist(), word[may_be].tolist(), strict=True))
 
 
+UnwrittenBytes = Callable[[KernelNode], Iterable[tuple[int, int]]]
+"""Kernel -> (begin, end) of bytes in its parameters that hold what was on the host's stack."""
+
+
 def find_relocations(
-    graph: CapturedGraph, addresses: AddressMap, constants: Sequence[tuple[int, bytes]]
+    graph: CapturedGraph,
+    addresses: AddressMap,
+    constants: Sequence[tuple[int, bytes]],
+    unwritten: UnwrittenBytes = lambda node: (),
 ) -> RelocationPlan:
     """Collect the relocations of a graph and of its constants (device address, host data)."""
     parameters = _Parameters(graph)
-    found, param = parameters.addresses(addresses)
-    _refuse_ambiguous(parameters, found, param)
+    found, param = _certain(parameters, *parameters.addresses(addresses), unwritten)
     kernel = parameters.param_node[param]
     param_offset = found.offset - parameters.node_begin[kernel]
     table = np.stack([parameters.index[kernel], param_offset, found.slot, found.delta], axis=1)
@@ -239,11 +237,21 @@ def find_relocations(
     return RelocationPlan(table, found.memory, tuple(words), tuple(candidates))
 
 
-def _refuse_ambiguous(parameters: _Parameters, found: FoundAddresses, param: Integers) -> None:
-    """Refuse words near memory, unless they are stand-ins where a compiler puts addresses."""
+def _certain(
+    parameters: _Parameters, found: FoundAddresses, param: Integers, unwritten: UnwrittenBytes
+) -> tuple[FoundAddresses, Integers]:
+    """Refuse words near memory, unless they are stand-ins where a compiler puts addresses.
+
+    A word of which a byte was never written is no address, and nobody reads it.
+    """
     at = found.offset - parameters.param_begin[param]
-    for i in np.flatnonzero(~found.is_inside & ((at % 8 != 0) | ~found.is_stand_in)):
+    is_certain = found.is_inside | ((at % 8 == 0) & found.is_stand_in)
+    for i in np.flatnonzero(~is_certain):
         kernel = parameters.param_node[param[i]]
+        offset = found.offset[i] - parameters.node_begin[kernel]
+        ranges = unwritten(parameters.nodes[kernel])
+        if any(begin < offset + 8 and offset < end for begin, end in ranges):
+            continue
         first = np.searchsorted(parameters.param_node, kernel)
         raise AmbiguousPointerError(
             _AMBIGUOUS.format(
@@ -254,6 +262,7 @@ def _refuse_ambiguous(parameters: _Parameters, found: FoundAddresses, param: Int
                 at=at[i],
             )
         )
+    return found.where(is_certain), param[is_certain]
 
 
 def _table(device_ptr: int, data: bytes, addresses: AddressMap) -> list[WordRelocation]:
@@ -283,17 +292,6 @@ def _address_offsets(layout: ParamLayout) -> Integers:
         for at in range(offset, offset + (size if size >= 256 else min(size, 8)) - 7, 8)
     ]
     return np.array(offsets, np.int64)
-
-
-def is_linear(graph: CapturedGraph) -> bool:
-    """Say whether the nodes of each scope form one chain: capture order is execution order."""
-    n_chains = len(set(graph.scopes)) or min(len(graph.nodes), 1)
-    n_links = len(graph.nodes) - n_chains
-    if len(graph.edges) < n_links:
-        return False
-    sources, targets = {edge[0] for edge in graph.edges}, {edge[1] for edge in graph.edges}
-    n_pairs = len({edge[:2] for edge in graph.edges})
-    return n_pairs == len(sources) == len(targets) == n_links
 
 
 assert RANGE_NBYTES == 1 << 40, "AddressMap relies on the range filling bits 0 to 39"

@@ -98,6 +98,7 @@ def _builtin(
         shared_mem_bytes=0,
         params=params,
         param_layout=layout,
+        is_own=True,
     )
 
 

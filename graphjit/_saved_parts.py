@@ -9,15 +9,17 @@ Source: cuModuleLoadData, cuModuleGetFunction.
 from __future__ import annotations
 
 import struct
+import weakref
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from graphjit._adapters.interface import Adapter
 from graphjit._containers import flatten, unflatten
+from graphjit._driver import host_functions
 from graphjit._driver.interface import COPY_SRC_OFFSET, Driver
 from graphjit._nodes import (
     Body,
@@ -50,15 +52,24 @@ FindConstant = Callable[[int], "tuple[int, int] | None"]
 """Address -> the constant that it is in, and the distance from its beginning."""
 
 
+class Module:
+    """A module of the driver's, unloaded with the last graph that has kernels of it."""
+
+    def __init__(self, driver: Driver, code: bytes) -> None:
+        self.handle = driver.load_code(code)
+        unload = partial(host_functions.later, driver.unload_code, self.handle)
+        weakref.finalize(self, unload).atexit = False
+
+
 class Code:
     """The modules of a file, each loaded at its first use."""
 
-    def __init__(self, driver: Driver, members: Mapping[str, bytes], undo: ExitStack) -> None:
-        self._driver, self._members, self._undo = driver, members, undo
-        self._loaded: dict[str, Any] = {}
+    def __init__(self, driver: Driver, members: Mapping[str, bytes]) -> None:
+        self._driver, self._members = driver, members
+        self._loaded: dict[str, Module] = {}
 
     @property
-    def modules(self) -> list[Any]:
+    def modules(self) -> list[Module]:
         """Those that have been loaded."""
         return list(self._loaded.values())
 
@@ -67,9 +78,8 @@ class Code:
         if kind == OWN:
             return self._driver.builtin_kernel(place)
         if place not in self._loaded:
-            self._loaded[place] = self._driver.load_code(self._members[place])
-            self._undo.callback(self._driver.unload_code, self._loaded[place])
-        return self._driver.code_function(self._loaded[place], name, shared_mem_bytes)
+            self._loaded[place] = Module(self._driver, self._members[place])
+        return self._driver.code_function(self._loaded[place].handle, name, shared_mem_bytes)
 
 
 def encode_node(node: Node) -> dict[str, Any]:
@@ -136,6 +146,7 @@ def _node(index: int, data: dict[str, Any], code: Code, constant: int | None) ->
         params=bytes(params),
         param_layout=tuple((offset, nbytes) for offset, nbytes in data["param_layout"]),
         attributes=tuple((name, bytes.fromhex(value)) for name, value in data["attributes"]),
+        is_own=data["function"][0] == OWN,
     )
 
 

@@ -20,7 +20,7 @@ from graphjit._capture import Capture
 from graphjit._nodes import CapturedGraph, MemAllocNode, MemFreeNode
 from graphjit._outputs import OutputPlan
 from graphjit._regions import Lifetime, plan_scratch, reserved_range
-from graphjit._relocation import AddressMap, RealRange, Target, is_linear
+from graphjit._relocation import AddressMap, RealRange, Target
 from graphjit._stand_ins import make_stand_ins
 from graphjit.errors import SignatureError
 
@@ -130,7 +130,7 @@ class Slots:
             elif region.ptr not in targets:
                 temporaries.append(region)
         temporaries.sort(key=lambda region: region.born)
-        reuse = self._may_reuse and is_linear(graph)
+        reuse = self._may_reuse and graph.is_linear
         end = len(self.capture.regions.regions) * 2 + 1
         blocks = [Lifetime(r.nbytes, r.born, r.freed or end) for r in temporaries]
         byte_offsets, nbytes = plan_scratch(blocks, reuse=reuse)

@@ -1,7 +1,8 @@
-"""Memory of libraries that several graphs work in: their launches take turns.
+"""Memory that several graphs work in: their launches take turns.
 
 A plan or a handle of a library has memory of its own, and graphs that were captured with the
-same one work in the same memory. The driver lets launches of one graph exec wait for each other,
+same one work in the same memory; so does a graph with another one in it that calls the host.
+The driver lets launches of one graph exec wait for each other,
 but launches of two on different streams may run at once. From the second graph on, each launch
 waits for the last one of any of them.
 
@@ -40,6 +41,8 @@ class LibraryMemory:
 
     def add(self, executable: Executable) -> None:
         """Let the launches of a graph take turns with those of the others."""
+        if executable in self._executables:
+            return
         others = [e for e in self._executables if e.graph_exec is not None]
         if others and not self._event:
             self._event = self._driver.event_create()
@@ -57,7 +60,7 @@ class LibraryMemory:
 def take_turns(executable: Executable, externals: Iterable[External]) -> None:
     """Let the launches of a graph wait for others that work in the same memory of a library."""
     driver = executable.driver
-    for ptr in sorted({e.device_ptr for e in externals if e.kind == "library"}):
+    for ptr in sorted({e.device_ptr for e in externals if e.is_shared}):
         with _lock:
             memory = _memories.get((id(driver), ptr))
             if memory is None:

@@ -28,7 +28,12 @@ from graphjit._adapters.cupy_capture import (
     stand_in_pointer,
     take_memory_away,
 )
-from graphjit._adapters.cupy_kernels import kernel_code, read_only_params, unwritten_bytes
+from graphjit._adapters.cupy_kernels import (
+    is_elementwise,
+    kernel_code,
+    read_only_params,
+    unwritten_bytes,
+)
 from graphjit._adapters.cupy_libraries import cufft_plans, libraries_in_use
 from graphjit._adapters.cupy_native import native_library
 from graphjit._adapters.cupy_random import recorded
@@ -232,8 +237,10 @@ class CupyAdapter:
     def read_only_params(self, nodes: Sequence[KernelNode]) -> list[int]:
         return read_only_params(nodes)
 
-    def unwritten_bytes(self, node: KernelNode) -> Iterable[tuple[int, int]]:
-        return unwritten_bytes(node)
+    def unwritten_bytes(
+        self, node: KernelNode, *, is_certain: bool = False
+    ) -> Iterable[tuple[int, int]]:
+        return unwritten_bytes(node) if not is_certain or is_elementwise(node) else ()
 
     def equal_bits(self, left: Any, right: Any) -> bool:
         if left.shape != right.shape or left.dtype != right.dtype:

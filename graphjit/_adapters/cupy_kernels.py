@@ -62,6 +62,19 @@ def _inputs_by_function() -> dict[int, int]:
     return found
 
 
+def is_elementwise(node: KernelNode) -> bool:
+    """Say whether a kernel is one that CuPy has made of a ufunc or an ``ElementwiseKernel``.
+
+    Their last parameter is a CIndexer, and no other is a struct that a user lays out.
+    """
+    handle = node.function[1]
+    if handle in _inputs_by_function():
+        return True
+    makers = live_objects(cupy.ElementwiseKernel)
+    memos = (getattr(maker, "_elementwise_kernel_memo", {}) for maker in makers)
+    return any(int(function.ptr) == handle for memo in memos for function in memo.values())
+
+
 def unwritten_bytes(node: KernelNode) -> Iterator[tuple[int, int]]:
     """Find the indices in CIndexer structs: (size, shape[n], index[n]), of which the host writes
     size and shape; the product of the shape is the size.

@@ -185,8 +185,13 @@ class Adapter(Protocol):
         point to.
         """
 
-    def unwritten_bytes(self, node: KernelNode) -> Iterable[tuple[int, int]]:
-        """Return (begin, end) of bytes in a kernel's parameters that the library never writes."""
+    def unwritten_bytes(
+        self, node: KernelNode, *, is_certain: bool = False
+    ) -> Iterable[tuple[int, int]]:
+        """Return (begin, end) of bytes in a kernel's parameters that the library never writes.
+
+        With ``is_certain`` only of kernels that are the library's own beyond doubt.
+        """
 
     def equal_bits(self, left: Any, right: Any) -> bool:
         """Compare two arrays bit for bit (NaN equals the same NaN)."""

@@ -125,7 +125,9 @@ class SimulatedAdapter:
     def read_only_params(self, nodes: Sequence[KernelNode]) -> list[int]:
         return [node.function.n_inputs for node in nodes]
 
-    def unwritten_bytes(self, node: KernelNode) -> Iterable[tuple[int, int]]:
+    def unwritten_bytes(
+        self, node: KernelNode, *, is_certain: bool = False
+    ) -> Iterable[tuple[int, int]]:
         return unwritten_bytes(node.function)
 
     def equal_bits(self, left: Any, right: Any) -> bool:

@@ -215,6 +215,7 @@ cdef class NodeCalls:
         PyObject_GenericSetAttr(node, "params", packed_params(&p, layout))
         PyObject_GenericSetAttr(node, "param_layout", layout)
         PyObject_GenericSetAttr(node, "attributes", ())
+        PyObject_GenericSetAttr(node, "is_own", False)
         return node
 
     def params(self, launch, bytes packed):

@@ -16,7 +16,6 @@ from graphjit._relocation import (
     Target,
     WordRelocation,
     find_relocations,
-    is_linear,
 )
 from graphjit._setup import workspace_blocks
 from graphjit.errors import AmbiguousPointerError
@@ -150,6 +149,19 @@ def test_a_word_that_may_be_an_address_is_refused(word_of, packed):
         find_relocations(graph_of(kernel(params, [(0, len(params))])), addresses, [])
 
 
+def test_a_word_of_bytes_that_nobody_writes_is_no_address():
+    """What was on the stack may look like the end of an array, or lie across the border."""
+    addresses, _ = address_map([1000], [REAL])
+    params = bytes(4) + struct.pack("<Q", REAL.ptr + REAL.nbytes) + bytes(4)
+    graph = graph_of(kernel(params, [(0, 16)]))
+    for begin, end in [(0, 16), (11, 16), (0, 5)]:
+        plan = find_relocations(graph, addresses, [], lambda node, r=(begin, end): [r])
+        assert plan.relocations == ()
+    for begin, end in [(12, 16), (0, 4)]:
+        with pytest.raises(AmbiguousPointerError):
+            find_relocations(graph, addresses, [], lambda node, r=(begin, end): [r])
+
+
 def test_leftovers_of_another_capture_are_no_addresses():
     """A reserved address that belongs to no region of this capture is left alone."""
     addresses, (region,) = address_map([1000])
@@ -186,7 +198,7 @@ def test_linear_graphs_are_chains(n, data):
     graph = CapturedGraph(
         tuple(EmptyNode(None) for _ in range(n)), tuple(Edge(a, b) for a, b in chosen)
     )
-    assert is_linear(graph) == (chosen == {(i, i + 1) for i in range(n - 1)})
+    assert graph.is_linear == (chosen == {(i, i + 1) for i in range(n - 1)})
 
 
 # -- allocation nodes
