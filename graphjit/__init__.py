@@ -63,6 +63,7 @@ The files, in the order of one call (imports go down this list, never up):
     _adapters/          one file an array library
     _driver/            the CUDA driver: interface, cuda.bindings, simulated
     _nodes              a captured graph as plain data
+    _whole_file         a file that others see whole, or not at all
     _source, errors     where in the user's code; what is raised
 
 Only ``_driver/cuda*.py`` import cuda.bindings; only ``_adapters`` know an array library.
