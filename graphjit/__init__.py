@@ -34,6 +34,8 @@ The files, in the order of one call (imports go down this list, never up):
     _stand_ins          arrays that hold no memory, in their places
     _captured_flow      branches and loops under capture
     _bodies             what their functions are given and return
+    _second_attempt     capture once more: the line of a node that is refused
+    _node_lines         which line recorded which node
     _capture            run the function under stream capture on stand-ins
     _capture_errors     what CUDA and the library say about it, in graphjit's words
     _outputs            what it returned -> how to build that on every call
