@@ -34,6 +34,8 @@ The files, in the order of one call (imports go down this list, never up):
     _stand_ins          arrays that hold no memory, in their places
     _captured_flow      branches and loops under capture
     _bodies             what their functions are given and return
+    _second_attempt     capture once more: the line of a node that is refused
+    _node_lines         which line recorded which node
     _capture            run the function under stream capture on stand-ins
     _capture_errors     what CUDA and the library say about it, in graphjit's words
     _outputs            what it returned -> how to build that on every call
@@ -63,6 +65,7 @@ The files, in the order of one call (imports go down this list, never up):
     _adapters/          one file an array library
     _driver/            the CUDA driver: interface, cuda.bindings, simulated
     _nodes              a captured graph as plain data
+    _whole_file         a file that others see whole, or not at all
     _source, errors     where in the user's code; what is raised
 
 Only ``_driver/cuda*.py`` import cuda.bindings; only ``_adapters`` know an array library.

@@ -23,14 +23,12 @@ from graphjit._children import Calls, nest
 from graphjit._draws import Draws
 from graphjit._driver.interface import CUDA_WITH_FLOW_IN_CHILDREN, Driver
 from graphjit._flow import Flow, assemble
+from graphjit._node_lines import NodeLines
 from graphjit._nodes import CapturedGraph
 from graphjit._regions import Regions, reserved_range
 from graphjit._replay import Replay, SegmentEnd
 from graphjit._source import library_call, user_line
-from graphjit.errors import (
-    CaptureError,
-    HostReadError,
-)
+from graphjit.errors import CaptureError, HostReadError
 
 # One capture at a time: CuPy's guards and the garbage collector belong to the process.
 _capture_lock = threading.RLock()
@@ -82,6 +80,8 @@ class Capture:
     """The function uses streams of different priorities."""
     has_scalars: bool = False
     """The function has dynamic scalars."""
+    lines: NodeLines | None = None
+    """Of an attempt that is made to find a line, and never kept."""
 
     def allocate(self, nbytes: int) -> int:
         return self.regions.place(nbytes).ptr
@@ -97,13 +97,12 @@ class Capture:
         return device_ptr
 
     def host_read(self, call: str, ptr: int, nbytes: int) -> bytes:
-        modules = self.adapter.library_modules
         if getattr(_active, "capture", None) is not self:
             raise CaptureError(
                 f"this array is a stand-in from the capture of {self.function}: it holds no "
-                f"memory and cannot be used outside of it, at {user_line(modules)}"
+                f"memory and cannot be used outside of it, at {self.where()}"
             )
-        call = library_call(modules) or call
+        call = library_call(self.adapter.library_modules) or call
         if self.replay is not None and not self.flow.is_in_body:
             known: bytes = self.replay.read(self, call, ptr, nbytes)
             return known
@@ -112,7 +111,7 @@ class Capture:
             text.format(
                 call=call,
                 function=self.function,
-                where=user_line(modules),
+                where=self.where(),
                 on_a_function=" on a function that does it" * self.is_block,
             )
         )
@@ -153,9 +152,15 @@ class Capture:
             )
 
     def cut(self) -> None:
-        """End the piece that is being captured, and begin another."""
+        """Let control flow stand between what has been captured and what follows."""
+        self.flow.add_piece(self.restart())
+
+    def restart(self) -> Any:
+        """End the piece that is being captured, and begin another; return the graph."""
         assert self.stream is not None
-        self.flow.add_piece(self.stream.restart())
+        if self.lines is not None:
+            self.lines.end_piece()
+        return self.stream.restart()
 
     @contextmanager
     def calling(self, function: Any, name: str) -> Iterator[None]:
@@ -175,6 +180,8 @@ class Capture:
         self.flow.drop(self.driver)
         self.free_constants()
         self.calls.drop()
+        if self.lines is not None:
+            self.lines.drop()
 
     def keep_priorities(self) -> None:
         self.use_node_priority = True
@@ -267,7 +274,7 @@ def capturing(capture: Capture, mode: str, *, flat: bool = False) -> Iterator[Ca
             flow = capture.driver.version() >= CUDA_WITH_FLOW_IN_CHILDREN
             captured.graph = graph if flat else nest(graph, calls, flow=flow)
         events = {capture.adapter.event_handle(item) for item in capture.kept}
-        refuse_unsupported(captured.graph, capture.function, events)
+        refuse_unsupported(captured.graph, capture, events)
     except BaseException:
         captured.close()
         capture.free_constants()

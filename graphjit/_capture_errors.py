@@ -8,11 +8,11 @@ Source: CUDA_ERROR_STREAM_CAPTURE_*.
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphjit._adapters.interface import Adapter
-from graphjit._nodes import CapturedGraph, EventNode, UnsupportedNode
-from graphjit._source import traceback_line
+from graphjit._nodes import CapturedGraph, EventNode, KernelNode, UnsupportedNode
+from graphjit._source import traceback_line, user_line
 from graphjit.errors import (
     CaptureError,
     CaptureInvalidatedError,
@@ -37,6 +37,15 @@ READ_IN_BODY = (
     "graphjit.control while {function} is captured, at {where}. How often that is done is decided "
     "on the device: keep the value there (cupy.where, a 0-d array), or read it behind the loop."
 )
+
+_MOVE_OUT = (
+    "Move the call that made it out of the function, or use @graphed(on_unsupported='eager')."
+)
+_LEAVE_OUT = "Leave out the call that made it."
+_IN_A_FUNCTION = "In a function with @graphed, which can be run again, the line is found."
+
+Capture = Any
+"""``_capture.Capture``, which is refused."""
 
 
 def explain(error: Exception, function: str, adapter: Adapter, hints: dict[str, Any]) -> Exception:
@@ -66,7 +75,18 @@ def explain(error: Exception, function: str, adapter: Adapter, hints: dict[str, 
     )
 
 
-def refuse_unsupported(graph: CapturedGraph, function: str, events: Set[int | None]) -> None:
+class RefusedNode(NamedTuple):
+    """A node that graphjit cannot rebuild."""
+
+    position: int
+    type_name: str
+    reason: str
+    n_before: int
+    """Nodes that were captured before it; conditional nodes, and child graphs, are not."""
+    n_captured: int
+
+
+def refuse_unsupported(graph: CapturedGraph, capture: Capture, events: Set[int | None]) -> None:
     """Refuse a graph with a node that graphjit cannot rebuild.
 
     An event that is none of ``events`` may be destroyed before the graph is.
@@ -79,7 +99,28 @@ def refuse_unsupported(graph: CapturedGraph, function: str, events: Set[int | No
             reason = "nobody vouches for its event; use graphjit.record_event and wait_event"
         else:
             continue
-        raise UnsupportedNodeError(
-            f"{function} cannot be captured: node {index} is a {what} and {reason}. Move the call "
-            f"that made it out of the function, or use @graphed(on_unsupported='eager')."
-        )
+        is_captured = [other.handle is not None for other in graph.nodes]
+        refused = RefusedNode(index, what, reason, sum(is_captured[:index]), sum(is_captured))
+        error = UnsupportedNodeError(_unsupported(graph, capture, refused))
+        error._refused = refused
+        raise error
+    if capture.lines is not None:
+        raise CaptureError(f"{capture.function} does not do the same each time")
+
+
+def _unsupported(graph: CapturedGraph, capture: Capture, node: RefusedNode) -> str:
+    """Say what is wrong with a node, and what is known of where it was recorded."""
+    where, cure = "", _LEAVE_OUT if capture.is_block else _MOVE_OUT
+    if capture.lines is not None:
+        line = capture.lines.line_of(node.n_before, node.n_captured)
+        where = f", recorded at {line}" if line else ""
+    elif capture.is_block:
+        before = graph.nodes[: node.position]
+        names = [other.name for other in before if isinstance(other, KernelNode)]
+        behind = f"behind the kernel {names[-1]}, " if names else ""
+        where = f", recorded {behind}in the code of {user_line(capture.adapter.library_modules)}"
+        cure = f"{_LEAVE_OUT} {_IN_A_FUNCTION}"
+    return (
+        f"{capture.function} cannot be captured: node {node.position} is a {node.type_name} and "
+        f"{node.reason}{where}. {cure}"
+    )

@@ -34,6 +34,7 @@ from graphjit._nodes import CapturedGraph
 from graphjit._options import check_options, is_disabled
 from graphjit._races import Piece, refuse_races
 from graphjit._relocation import RelocationPlan
+from graphjit._second_attempt import naming_the_line
 from graphjit._setup import Setup
 from graphjit._watch import Watch
 from graphjit.errors import CaptureError, SignatureError
@@ -176,7 +177,7 @@ class Graph(EntryLauncher):
         number = len(self._parts)
         name = f"{_name(fn)} ({number})"
         n_regions = len(self._capture.regions.regions)
-        captured, flow = self._captured(fn, args, kwargs)
+        captured, flow = naming_the_line(self._captured, fn, args, kwargs)
         for region in self._capture.regions.regions[n_regions:]:
             self._owner[region.ptr] = number
         nodes = frozenset(self._parts[i].node for i in waits_for)
@@ -207,7 +208,7 @@ class Graph(EntryLauncher):
                         f"node is added ({error.__cause__}); use @graphed"
                     ) from error.__cause__
             finally:
-                capture.is_open, capture.failure = True, None
+                capture.is_open, capture.failure, capture.lines = True, None, None
                 capture.constants = [*constants, *capture.constants]
                 capture.kept = [*kept, *capture.kept]
                 capture.host_memory = [*host_memory, *capture.host_memory]

@@ -133,7 +133,8 @@ class _GraphBuilder:
                 params[index] = driver.kernel_node_params(node, packed)
                 like = node if node.handle is not None else None
                 added = driver.graph_add_kernel_node(handle, params[index], like)
-                driver.graph_kernel_node_set_attributes(added, node.attributes)
+                if node.attributes:
+                    driver.graph_kernel_node_set_attributes(added, node.attributes)
                 nodes.append(added)
             elif isinstance(node, ConditionalNode):
                 nodes.append(self._add_conditional(index, node, handle))

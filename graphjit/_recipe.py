@@ -20,6 +20,7 @@ from graphjit._capture import Captured, CaptureRetryError, capturing, new_captur
 from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
 from graphjit._replay import KnownRead, Replay
+from graphjit._second_attempt import naming_the_line
 from graphjit._segments import Segment, SegmentTree
 from graphjit._setup import Setup
 from graphjit._signature import Signature
@@ -82,6 +83,18 @@ class Recipe:
         carried: Sequence[int] = (),
     ) -> tuple[Captured, Setup]:
         """Capture the function; what it changes in what it reaches is refused, and put back."""
+        given = call, implicit, scalars, known, carried
+        return naming_the_line(self._captured, self.fn, *given)
+
+    def _captured(
+        self,
+        fn: Callable[..., Any],
+        call: Call,
+        implicit: list[Any],
+        scalars: Sequence[Any],
+        known: Sequence[KnownRead],
+        carried: Sequence[int],
+    ) -> tuple[Captured, Setup]:
         snapshot = self.watch.snapshot(call.leaves)
         while True:
             with suppress(CaptureRetryError):
@@ -89,7 +102,7 @@ class Recipe:
                     capture = new_capture(call.adapter, self.name, self.hints)
                     capture.replay = Replay(known, carried) if self.options.split else None
                     setup = Setup(call.with_scalars(scalars), implicit, capture)
-                    captured = _capture_function(self.fn, setup, self.options)
+                    captured = _capture_function(fn, setup, self.options)
                     changed, cure = snapshot.changes(), _RETURN_IT
                     if not changed:
                         changed, cure = snapshot.host_random.changes(), _DRAW_IT

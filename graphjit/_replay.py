@@ -78,8 +78,7 @@ class Replay:
             raise capture.refuse(_LARGE.format(call=call, nbytes=nbytes, most=MAX_READ_NBYTES))
         if not capture.owns(ptr):
             raise capture.refuse(f"{call} reads an array on the host that is no argument")
-        assert capture.stream is not None
-        graph = capture.stream.restart()
+        graph = capture.restart()
         sizes = tuple(region.nbytes for region in capture.regions.regions)
         if self.n_done == len(self.known):
             alive = tuple(r for r in capture.regions.regions if r.freed is None)

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import shutil
-import uuid
 import warnings
 import zipfile
 import zlib
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from graphjit._adapters.interface import ArraySpec
+from graphjit._whole_file import whole_file
 from graphjit.errors import ExportError
 
 FORMAT = "graphjit graph"
@@ -51,17 +51,13 @@ def write(path: str | os.PathLike[str], header: dict[str, Any], members: dict[st
         raise ExportError(f"{path} is no file")
     whole = {"format": FORMAT, "version": VERSION, **header}
     contents = {_HEADER: json.dumps(whole, allow_nan=False).encode(), **members}
-    partial = target.with_name(f".{uuid.uuid4().hex}.part")
-    try:
+    with whole_file(target) as partial:
         with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive:
             for name, data in contents.items():
                 archive.writestr(name, data)
             archive.comment = digest(contents)
         if target.exists():
             shutil.copymode(target, partial)
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def digest(contents: dict[str, bytes]) -> bytes:

@@ -68,6 +68,8 @@ class UnsupportedNodeError(CaptureError):
     """The captured graph holds a node that cannot be re-pointed or replayed."""
 
     __module__ = "graphjit"
+    _refused: object = None
+    """Which node, and why: what a second attempt is compared by."""
 
 
 class AnalysisError(GraphjitError):

@@ -14,10 +14,10 @@ import hashlib
 import importlib.resources
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from graphjit._whole_file import whole_file
 from graphjit.errors import GraphjitError
 
 _NEEDS_LIBRARY = (
@@ -95,8 +95,9 @@ def _write_atomically(path: Path, data: bytes) -> None:
     """Write so that another process sees the whole file or none; a read-only place is fine."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(data)
-        Path(file.name).replace(path)
+        with whole_file(path) as partial:
+            # Code that processes run: nobody else's to write, whatever the umask.
+            partial.touch(mode=0o600, exist_ok=False)
+            partial.write_bytes(data)
     except OSError:
         pass  # the cache saves 50 ms a process, nothing depends on it

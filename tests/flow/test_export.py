@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from helpers.flow_checks import copy_arrays, held_on_device, in_threads, normal, same_bits
 from helpers.processes import run_python
+from helpers.saved_graphs import names_of
 
 import graphjit
 from graphjit import ExportError, SignatureError, graphed, host_callback
@@ -84,10 +85,6 @@ def exported(call, path, make):
     call(*make())
     call.export(path, *make())
     return graphjit.load(path)
-
-
-def names_of(fn):
-    return fn.__code__.co_varnames[: fn.__code__.co_argcount]
 
 
 @pytest.mark.parametrize("name", CASES)

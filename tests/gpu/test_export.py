@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from helpers.gpu_checks import copy_arrays, normal, poison_free_memory, same_bits
 from helpers.processes import run_python
+from helpers.saved_graphs import names_of
 
 import graphjit
 from graphjit import ExportError, graphed
@@ -87,10 +88,6 @@ CASES = {
     "half": (chain, lambda: (normal(7).astype("f2")[::-1], normal(7).astype("f2"))),
     "complex": (lambda x, y: abs(x * y) + y, lambda: (normal(9) + 1j * normal(9), normal(9))),
 }
-
-
-def names_of(fn):
-    return fn.__code__.co_varnames[: fn.__code__.co_argcount]
 
 
 def arguments_of(make):

@@ -38,7 +38,7 @@ LAYERS = (
     ),
     None,  # every module that is not named elsewhere
     ("graphjit._driver", "graphjit._driver.*", "graphjit._simulated.*"),
-    ("graphjit._nodes", "graphjit.errors"),
+    ("graphjit._nodes", "graphjit._whole_file", "graphjit.errors"),
 )
 # (importer, imported): why this one may go upwards.
 EXCEPTIONS: dict[tuple[str, str], str] = {}
