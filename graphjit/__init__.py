@@ -4,8 +4,10 @@ The files, in the order of one call (imports go down this list, never up):
 
     _graphed, _block    the decorator and the capture block
     _explicit, _races   a graph of nodes put together by hand
+    _explicit_nodes     its nodes
     _load               a graph from a file
     _launcher           what is captured once and launched by name
+    _composed           its launch in another capture, which becomes a child graph
     _offered            what a graphed function offers besides being called
     control             branches and loops that are decided on the device
     host                calls of the host, page-locked memory, events
@@ -48,6 +50,7 @@ The files, in the order of one call (imports go down this list, never up):
     _instantiate        nodes -> executable graph
     _executable         patch it and launch it
     _flow               the pieces of a capture between them -> one graph
+    _joined             several graphs -> one
     _children           calls of graphed functions inside it -> child graphs
     _relocation         nodes + regions -> which words are addresses, and of what
     _dependencies       which nodes must wait for which (optimize=True)
@@ -73,7 +76,8 @@ Only ``_driver/cuda*.py`` import cuda.bindings; only ``_adapters`` know an array
 
 from graphjit._block import Block, capture
 from graphjit._cache import CacheInfo
-from graphjit._explicit import Graph, GraphNode
+from graphjit._explicit import Graph
+from graphjit._explicit_nodes import GraphNode
 from graphjit._graphed import GraphedFunction, caches, graphed
 from graphjit._load import LoadedGraph, load
 from graphjit.errors import (

@@ -61,27 +61,23 @@ class Capture:
     draws: Draws = field(default_factory=Draws)
     failure: Exception | None = None
     is_open: bool = True
-    replay: Replay | None = None
-    """What the host is known to read, if the function may be split at its reads."""
+    replay: Replay | None = None  # if the function may be split at its reads
     stream: CapturedStream | None = None
     flow: Flow = field(default_factory=Flow)
     calls: Calls = field(default_factory=Calls)
     kept: list[Any] = field(default_factory=list)
     """What has to live as long as the graph."""
-    host_memory: list[Any] = field(default_factory=list)
-    """Page-locked memory that it uses."""
+    host_memory: list[Any] = field(default_factory=list)  # page-locked
     in_place: set[int] = field(default_factory=set)
     """Addresses of arrays that graphs use where they are, which are launched in it."""
     owners: list[Any] = field(default_factory=list)
-    """What those graphs keep alive."""
     is_block: bool = False
     """Of a capture block, or of a node of an explicit graph, which have no such options."""
     use_node_priority: bool = False
-    """The function uses streams of different priorities."""
+    """Streams of different priorities are used."""
     has_scalars: bool = False
-    """The function has dynamic scalars."""
     lines: NodeLines | None = None
-    """Of an attempt that is made to find a line, and never kept."""
+    """Of an attempt that is never kept."""
 
     def allocate(self, nbytes: int) -> int:
         return self.regions.place(nbytes).ptr

@@ -31,6 +31,7 @@ from graphjit._nodes import (
     MemFreeNode,
     Node,
 )
+from graphjit._replace import COPY_NAME
 from graphjit._turns import take_turns
 
 _IN_BODY = (
@@ -90,7 +91,7 @@ def _pointed(
     capture: Capture, entry: CacheEntry, slots: list[int], point_at: PointAt
 ) -> CapturedGraph:
     """Return the nodes with the addresses and numbers of a launch, on constants of their own."""
-    driver, plan = capture.driver, entry.plan
+    plan = entry.plan
     params = {
         index: bytearray(node.params)
         for index, node in enumerate(entry.graph.nodes)
@@ -102,27 +103,34 @@ def _pointed(
         data = slots[scalar.slot].to_bytes(8, "little")[: scalar.nbytes]
         end = scalar.param_offset + scalar.nbytes
         params[scalar.node][scalar.param_offset : end] = data
-    constants = [bytearray(driver.memcpy_dtoh(*place)) for place in entry.constant_ranges]
-    for word in plan.words:
-        number, offset = entry.constant_at(word.device_ptr)
-        struct.pack_into("<Q", constants[number], offset, point_at(word.slot, word.delta))
-    ptrs = [capture.upload_constant(bytes(data)) for data in constants]
-    for index, word in plan.candidates:
-        if found := entry.constant_at(word):
-            struct.pack_into("<Q", params[index], COPY_SRC_OFFSET, ptrs[found[0]] + found[1])
+    ptrs = _copied_constants(capture, entry, point_at)
+    for index, node in enumerate(entry.graph.nodes):
+        if isinstance(node, KernelNode) and node.is_own and node.name == COPY_NAME:
+            (source,) = struct.unpack_from("<Q", node.params, COPY_SRC_OFFSET)
+            if found := entry.constant_at(source):
+                struct.pack_into("<Q", params[index], COPY_SRC_OFFSET, ptrs[found[0]] + found[1])
     made = entry.executable.nodes
     nodes = tuple(
         replace(
             node,
             handle=None,
             params=bytes(params[index]),
-            attributes=driver.kernel_node_attributes(made[index]),
+            attributes=capture.driver.kernel_node_attributes(made[index]),
         )
         if isinstance(node, KernelNode)
         else _without_memory(node)
         for index, node in enumerate(entry.graph.nodes)
     )
     return replace(entry.graph, nodes=nodes)
+
+
+def _copied_constants(capture: Capture, entry: CacheEntry, point_at: PointAt) -> list[int]:
+    """Upload the constants once more, with the addresses of a launch; return where they are."""
+    constants = [bytearray(capture.driver.memcpy_dtoh(*c)) for c in entry.constant_ranges]
+    for word in entry.plan.words:
+        if found := entry.constant_at(word.device_ptr):
+            struct.pack_into("<Q", constants[found[0]], found[1], point_at(word.slot, word.delta))
+    return [capture.upload_constant(bytes(data)) for data in constants]
 
 
 def _without_memory(node: Node) -> Node:

@@ -53,10 +53,7 @@ def find_accesses(
     """
     kernels = [(i, node) for i, node in enumerate(graph.nodes) if isinstance(node, KernelNode)]
     known = read_only_params([node for _, node in kernels])
-    n_inputs = {
-        i: 0 if node.is_own else n
-        for (i, node), n in zip(kernels, known, strict=True)
-    }
+    n_inputs = {i: 0 if node.is_own else n for (i, node), n in zip(kernels, known, strict=True)}
     found = [Access() for _ in graph.nodes]
     for (index, param_offset, _, _), memory in zip(
         plan.table.tolist(), plan.memory.tolist(), strict=True

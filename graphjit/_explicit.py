@@ -11,7 +11,6 @@ Raises: as ``graphed``; in addition ``CaptureError`` for nodes that use the same
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from graphjit._build import EntryOptions, finish
@@ -27,6 +26,7 @@ from graphjit._capture import (
 from graphjit._children import Calls, side_by_side
 from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
+from graphjit._explicit_nodes import GraphNode, Part, name_of
 from graphjit._externals import External
 from graphjit._flow import Flow
 from graphjit._launcher import EntryLauncher, refuse_inside
@@ -42,38 +42,6 @@ from graphjit.errors import CaptureError, SignatureError
 _MODE = "relaxed"
 _COMPLETE = "the graph is complete: nodes can be added until it is launched, described or exported"
 _MAX_ATTEMPTS = 8
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class GraphNode:
-    """A node of a ``Graph``; compared by identity.
-
-    Attributes
-    ----------
-    name : str
-        The function, and which node of the graph it is.
-    result : object
-        What the function returned: stand-ins for arrays, to be given to other nodes.
-    after : frozenset of GraphNode
-        The nodes that it waits for.
-    """
-
-    name: str
-    result: Any
-    after: frozenset[GraphNode]
-
-    def __repr__(self) -> str:
-        return f"<node {self.name}>"
-
-
-@dataclass(slots=True)
-class _Part:
-    """What is kept of a node until the graph is complete."""
-
-    node: GraphNode
-    captured: Captured
-    flow: Flow
-    after: frozenset[int]
 
 
 class _Complete(dict[str, Any]):
@@ -135,7 +103,7 @@ class Graph(EntryLauncher):
         self._options = EntryOptions(outputs, patch, _MODE, is_block=True, check=self._check)
         args, _ = call.rebuild(self._setup.stand_ins)
         self.inputs: dict[str, Any] = dict(zip(self._names, args, strict=True))
-        self._parts: list[_Part] = []
+        self._parts: list[Part] = []
         self._owner: dict[int, int] = {}
         """Address of a region -> the node that asked for it."""
 
@@ -175,7 +143,7 @@ class Graph(EntryLauncher):
             raise CaptureError(_COMPLETE)
         waits_for = self._producers(args, kwargs) | self._numbers(after)
         number = len(self._parts)
-        name = f"{_name(fn)} ({number})"
+        name = f"{name_of(fn)} ({number})"
         n_regions = len(self._capture.regions.regions)
         captured, flow = naming_the_line(self._captured, fn, args, kwargs)
         for region in self._capture.regions.regions[n_regions:]:
@@ -183,7 +151,7 @@ class Graph(EntryLauncher):
         nodes = frozenset(self._parts[i].node for i in waits_for)
         node = GraphNode(name, captured.result, nodes)
         captured.result = None
-        self._parts.append(_Part(node, captured, flow, frozenset(waits_for)))
+        self._parts.append(Part(node, captured, flow, frozenset(waits_for)))
         return node
 
     def _captured(
@@ -312,10 +280,3 @@ class Graph(EntryLauncher):
             self._capture.free_constants()
             self._capture.is_open = False
             self._capture = None  # type: ignore[assignment]
-
-
-def _name(fn: Callable[..., Any]) -> str:
-    owner = getattr(fn, "__self__", None)
-    if isinstance(owner, EntryLauncher):
-        return f"{type(owner).__qualname__}.launch"
-    return getattr(fn, "__qualname__", type(fn).__qualname__)

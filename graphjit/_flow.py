@@ -76,7 +76,8 @@ class Piece:
 
     def read(self, driver: Driver) -> CapturedGraph:
         """Return it as data."""
-        return self.graph if isinstance(self.graph, CapturedGraph) else driver.graph_read(self.graph)
+        is_read = isinstance(self.graph, CapturedGraph)
+        return self.graph if is_read else driver.graph_read(self.graph)
 
 
 Item = Piece | Branch | Loop | Again

@@ -40,8 +40,7 @@ from graphjit._signature import is_kept_by_identity
 from graphjit._watch import Step, Watch
 from graphjit.errors import CaptureError
 
-MAX_ITEMS = 4096
-"""Items of one container that are watched one by one."""
+MAX_ITEMS = 4096  # of one container that are watched one by one
 MAX_STEPS = 20_000
 _BUFFER_TYPES = (bytearray, memoryview, array.array, ctypes.Structure.__mro__[1])  # of ctypes: all
 _MIXIN_MODULES = frozenset({"builtins", "abc", "typing"})
@@ -131,8 +130,7 @@ class _Walker:
         kind = "object" if by_identity else "content"
         index = self._add(-1, places.Argument(leaf), check, path, kind)
         self._is_new(id(value))
-        if not self.ran.is_host_function(value):
-            self._walk_inside(index, path, value)
+        self._walk_inside(index, path, value)
 
     def _add(
         self, parent: int, place: Place, check: watch.Check, path: str, kind: str = "content"
@@ -179,10 +177,12 @@ class _Walker:
 
     def _walk_object(self, parent: int, place: Place, path: str, value: Any) -> None:
         index = self._add(parent, place, watch.same_object(value), path, "object")
-        if self._is_new(id(value)) and not self.ran.is_host_function(value):
+        if self._is_new(id(value)):
             self._walk_inside(index, path, value)
 
     def _walk_inside(self, index: int, path: str, value: Any) -> None:
+        if isinstance(value, watch.Opaque) or self.ran.is_host_function(value):
+            return
         if isinstance(value, types.FunctionType):
             self.walk_function(index, path, value)
         elif isinstance(value, types.MethodType):

@@ -12,7 +12,7 @@ from graphjit._nodes import Body, CapturedGraph, Edge, Node
 
 
 class JoinedGraph:
-    """Nodes by number, in the order in which they are added; -1 is the scope of the graph itself."""
+    """Nodes by number, in the order in which they are added; the graph itself is scope -1."""
 
     def __init__(self) -> None:
         self._nodes: list[Node] = []

@@ -21,6 +21,7 @@ from graphjit._hit import MISS
 from graphjit._host_calls import has_failures
 from graphjit._saved import ArrayPlace
 from graphjit._scalars import encode_all
+from graphjit._watch import Opaque
 from graphjit.errors import CaptureError, SignatureError
 from graphjit.inspection import EntryInfo, describe_entry
 
@@ -34,7 +35,7 @@ _OUTPUTS = (
 _DOES_NOT_FIT = "a dynamic number is outside of what the kernels take"
 
 
-class EntryLauncher:
+class EntryLauncher(Opaque):
     """A cache entry without a cache, and the names of its arrays."""
 
     _what: str

@@ -16,6 +16,7 @@ from graphjit._adapters.interface import Adapter
 from graphjit._driver.interface import COPY_SRC_OFFSET
 from graphjit._nodes import CapturedGraph, KernelNode
 from graphjit._relocation import RelocationPlan
+from graphjit._replace import COPY_NAME
 from graphjit.errors import CaptureError
 
 _RACE = (
@@ -112,7 +113,7 @@ def _uses(
 def _kind(node: KernelNode, n_inputs: int, param_offset: int, use: _Use) -> set[int]:
     """Return where an address in the parameters of a kernel belongs."""
     if node.is_own:
-        is_source = node.name == "graphjit_copy" and param_offset == COPY_SRC_OFFSET
+        is_source = node.name == COPY_NAME and param_offset == COPY_SRC_OFFSET
         return use.reads if is_source or node.name == "graphjit_set_condition" else use.writes
     if n_inputs < 0:
         return use.other

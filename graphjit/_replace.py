@@ -29,6 +29,8 @@ from graphjit._nodes import (
     ParamLayout,
 )
 
+COPY_NAME = "graphjit_copy"
+"""The name of nodes that were memcpy nodes."""
 _MAX_COPY_BLOCKS = 2048
 MAX_MERGED_NBYTES = 1 << 14
 """A fill of more is left alone: in a merged one it would have a single block."""

@@ -173,6 +173,10 @@ def _refill(container: Any, before: Any) -> None:
     add(before)
 
 
+class Opaque:
+    """Base of objects that stay what they are: nothing in them is watched."""
+
+
 # -- checks
 
 

@@ -3,9 +3,11 @@
 //   nvcc -std=c++17 -rdc=true -arch=native conditional_nodes.cu -o conditional_nodes -lcudadevrt
 //   compute-sanitizer ./conditional_nodes KIND MEMORY SECONDS
 //
-// KIND: plain (no conditional node), if, switch, while, nest (an if inside a while).
+// KIND: plain (no conditional node), if, else (an if with two bodies), switch, switch1 (one body),
+// while, nest (an if inside a while).
 // MEMORY: fixed; fresh (every launch is pointed at new memory); many (fresh, after thousands of
-// allocations that were made when the graph had been instantiated already).
+// allocations that were made when the graph had been instantiated already); late (as many, but the
+// graph uses none of them).
 // Every launch is compared with what the host computes.
 
 #include <chrono>
@@ -92,7 +94,7 @@ int main(int argc, char** argv) {
     if (argc != 4) return printf("KIND MEMORY SECONDS\n"), 2;
     const std::string kind = argv[1], memory = argv[2];
     const double seconds = atof(argv[3]);
-    const bool is_switch = kind == "switch", is_plain = kind == "plain", is_nest = kind == "nest";
+    const bool is_switch = kind == "switch", is_else = kind == "else", is_switch1 = kind == "switch1", is_plain = kind == "plain", is_nest = kind == "nest";
     const bool is_loop = kind == "while" || is_nest;
     cudaStream_t stream;
     CHECK(cudaStreamCreate(&stream));
@@ -104,7 +106,7 @@ int main(int argc, char** argv) {
     cudaGraph_t graph;
     CHECK(cudaGraphCreate(&graph, 0));
     cudaGraphConditionalHandle outer = 0, inner = 0;
-    int n_outer = is_switch ? 3 : is_loop ? 1 << 30 : 2, n_inner = 2;
+    int n_outer = is_switch1 ? 1 : is_switch ? 3 : is_loop ? 1 << 30 : 2, n_inner = 2;
     float one = 1, two = 2;
     void* choose_outer[] = {&outer, &value, &n_outer};
     void* choose_inner[] = {&inner, &value, &n_inner};
@@ -115,22 +117,25 @@ int main(int argc, char** argv) {
     void* find_top[] = {&x, &top};
     void* scale_by_top[] = {&x, &top, &y};
 
-    std::vector<cudaGraph_t> bodies(is_switch ? 3 : 1);
+    std::vector<cudaGraph_t> bodies(is_switch ? 3 : is_else ? 2 : 1);
     cudaGraphNode_t conditional{};
     if (is_plain) {
         bodies[0] = graph;
     } else {
         CHECK(cudaGraphConditionalHandleCreate(&outer, graph, 0, 0));
         auto chosen = add_kernel(graph, {}, (void*)choose, choose_outer, 1);
-        auto type = is_switch ? cudaGraphCondTypeSwitch : is_loop ? cudaGraphCondTypeWhile : cudaGraphCondTypeIf;
+        auto type = is_loop ? cudaGraphCondTypeWhile : cudaGraphCondTypeIf;
+        if (is_switch || is_switch1) type = cudaGraphCondTypeSwitch;
         conditional = add_conditional(graph, chosen, outer, type, bodies);
     }
     if (is_switch) {
         add_kernel(bodies[0], {}, (void*)add, add_one);
         add_kernel(bodies[1], {}, (void*)add, add_two);
     }
-    auto found = add_kernel(bodies.back(), {}, (void*)largest, find_top);
-    auto last = add_kernel(bodies.back(), {found}, (void*)scale, scale_by_top);
+    if (is_else) add_kernel(bodies[1], {}, (void*)add, add_two);
+    cudaGraph_t last_body = is_else ? bodies[0] : bodies.back();
+    auto found = add_kernel(last_body, {}, (void*)largest, find_top);
+    auto last = add_kernel(last_body, {found}, (void*)scale, scale_by_top);
     if (is_nest) {
         CHECK(cudaGraphConditionalHandleCreate(&inner, bodies[0], 0, 0));
         auto chosen = add_kernel(bodies[0], {last}, (void*)choose, choose_inner, 1);
@@ -146,7 +151,7 @@ int main(int argc, char** argv) {
     CHECK(cudaGraphInstantiate(&exec, graph, 0));
     CHECK(cudaGraphUpload(exec, stream));
     CHECK(cudaStreamSynchronize(stream));
-    if (memory == "many") {
+    if (memory == "many" || memory == "late") {
         void* kept;
         for (int i = 0; i < 5000; i++) CHECK(cudaMalloc(&kept, 512 * (1 + rand() % 8)));
     }
@@ -155,7 +160,7 @@ int main(int argc, char** argv) {
     int n_differ = 0;
     auto begin = std::chrono::steady_clock::now();
     while (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < seconds) {
-        if (memory != "fixed") {
+        if (memory == "fresh" || memory == "many") {
             for (void** p : pointers) {
                 before.push_back(*p);
                 CHECK(cudaMalloc(p, 512 * (2 + rand() % 4)));
@@ -180,7 +185,7 @@ int main(int argc, char** argv) {
         for (int i = 0; i < N; i++) {
             float scaled = given[i] * largest_given, expected = scaled;
             if (is_switch) expected = index <= 0 ? given[i] + 1 : index == 1 ? given[i] + 2 : scaled;
-            if (!is_switch && !is_plain && index <= 0) expected = 0;
+            if (!is_switch && !is_switch1 && !is_plain && index <= 0) expected = is_else ? given[i] + 2 : 0;
             differs |= got[i] != expected + (is_plain ? 0 : 1);
         }
         n_differ += differs;

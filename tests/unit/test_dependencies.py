@@ -131,9 +131,9 @@ def test_what_may_use_any_memory_is_a_barrier(kind):
 
 
 def test_copies_and_fills_of_graphjit_are_known():
-    """They have no handle of a captured node, and use what their parameters point to."""
+    """They use what their parameters point to, and nothing else."""
     plan = plan_of([(0, 0), (1, 0)], [0, 1])
-    graph = chain_of([replace(kernel(), handle=None) for _ in range(2)])
+    graph = chain_of([replace(kernel(), is_own=True) for _ in range(2)])
     accesses = find_accesses(graph, plan, [], lambda nodes: [-1, -1], lambda word: None)
     assert drop_false_dependencies(graph, accesses).edges == ()
 

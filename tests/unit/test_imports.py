@@ -30,6 +30,7 @@ LAYERS = (
         "graphjit._typing",
         "graphjit._block",
         "graphjit._explicit",
+        "graphjit._explicit_nodes",
         "graphjit._launcher",
         "graphjit._load",
         "graphjit.control",
