@@ -34,7 +34,7 @@ def fan(x, w, k=1.0):
 
 
 def make_graph(k=1.0):
-    graph = Graph(inputs={"x": normal(6), "w": normal(6, 6)})
+    graph = Graph(inputs={"x": normal(6, 6), "w": normal(6, 6)})
     a = graph.add(lambda x: x + np.float32(k), graph.inputs["x"])
     b = graph.add(lambda a: scaled(cp.sin(a), 0.5), a.result)
     c = graph.add(lambda a, w: (w @ a) * cp.asarray(TABLE), a.result, graph.inputs["w"])
@@ -44,14 +44,19 @@ def make_graph(k=1.0):
 
 
 def make_block(k=1.0):
-    with graphjit.capture(inputs={"x": normal(6), "w": normal(6, 6)}) as block:
+    with graphjit.capture(inputs={"x": normal(6, 6), "w": normal(6, 6)}) as block:
         block.outputs = fan(block.inputs["x"], block.inputs["w"], k)
     return block
 
 
+@pytest.fixture(params=["host", "device"])
+def patch(request):
+    return request.param
+
+
 @pytest.fixture(params=["graph", "block"])
 def inner(request):
-    fan(normal(6), normal(6, 6))  # compiles the kernels
+    fan(normal(6, 6), normal(6, 6))  # compiles the kernels
     made = {"graph": make_graph, "block": make_block}[request.param]()
     yield made
     made.close()
@@ -70,7 +75,7 @@ def test_in_a_graphed_function(inner, patch):
         lambda x, w, y: eager(x, w, y, lambda x, w: inner.launch(x=x, w=w))
     )
     for _ in range(6):
-        assert agrees(outer, eager, normal(6), normal(6, 6), normal(6))
+        assert agrees(outer, eager, normal(6, 6), normal(6, 6), normal(6, 6))
     assert outer.cache_info()[:2] == (5, 1)
     check_libraries()
 
@@ -79,28 +84,28 @@ def test_the_inner_graph_is_closed(inner, patch):
     """What the graph around it needs of it lives on; its own launches go on beside it."""
     outer = graphed(patch=patch)(lambda x, w: inner.launch(x=x, w=w)[0] * 2)
     for _ in range(3):
-        x, w = normal(6), normal(6, 6)
+        x, w = normal(6, 6), normal(6, 6)
         assert same_bits(outer(x, w), fan(x, w)[0] * 2)
         assert same_bits(inner.launch(x=x, w=w), fan(x, w))
     inner.close()
     cp.get_default_memory_pool().free_all_blocks()
     poison_free_memory()
     for _ in range(3):
-        x, w = normal(6), normal(6, 6)
+        x, w = normal(6, 6), normal(6, 6)
         assert same_bits(outer(x, w), fan(x, w)[0] * 2)
     assert outer.cache_info().hits == 5
 
 
 def test_in_a_block_and_in_a_graph(inner):
     """A graph in a graph, in a block."""
-    graph = Graph(inputs={"x": normal(6), "w": normal(6, 6)})
+    graph = Graph(inputs={"x": normal(6, 6), "w": normal(6, 6)})
     a = graph.add(inner.launch, x=graph.inputs["x"], w=graph.inputs["w"])
     b = graph.add(lambda v: v * 3, graph.inputs["x"])
     graph.outputs = graph.add(cp.subtract, a.result[0], b.result).result
-    with graphjit.capture(inputs={"x": normal(6), "w": normal(6, 6)}) as block:
+    with graphjit.capture(inputs={"x": normal(6, 6), "w": normal(6, 6)}) as block:
         block.outputs = graph.launch(x=block.inputs["x"] + 1, w=block.inputs["w"])
     for _ in range(4):
-        x, w = normal(6), normal(6, 6)
+        x, w = normal(6, 6), normal(6, 6)
         poison_free_memory()
         assert same_bits(graph.launch(x=x, w=w), fan(x, w)[0] - x * 3)
         assert same_bits(block.launch(x=x, w=w), fan(x + 1, w)[0] - (x + 1) * 3)
@@ -196,6 +201,6 @@ def test_in_branches_and_loops(inner, patch):
     outer = graphed(patch=patch)(flow(lambda x, w: inner.launch(x=x, w=w)))
     for n in (0, 1, 3):
         for sign in (-1, 1):
-            x = abs(normal(6)) * np.float32(sign)
+            x = abs(normal(6, 6)) * np.float32(sign)
             assert agrees(outer, flow(fan), x, normal(6, 6), cp.asarray(n))
     assert outer.cache_info().misses == 1
