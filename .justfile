@@ -46,7 +46,7 @@ functions:
 
 # The tests on this machine's GPU under compute-sanitizer: an access outside of memory is a failure.
 memcheck *args:
-    GRAPHJIT_REQUIRE_GPU=1 compute-sanitizer --tool memcheck --report-api-errors no \
+    GRAPHJIT_REQUIRE_GPU=1 compute-sanitizer --tool memcheck --report-api-errors no --show-backtrace device \
         --target-processes all --error-exitcode 99 python -m pytest tests/gpu -p no:cacheprovider -m "not conditional" {{ args }}
 
 # Run random programs, eager against graphed, on this machine's GPU, and watch the memory.
