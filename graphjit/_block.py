@@ -13,7 +13,8 @@ from typing import Any
 
 from graphjit._arguments import Call
 from graphjit._build import EntryOptions, finish
-from graphjit._capture import CaptureRetryError, capturing, new_capture
+from graphjit._capture import capturing, new_capture
+from graphjit._capture_errors import CaptureRetryError
 from graphjit._entry import CacheEntry
 from graphjit._launcher import EntryLauncher, refuse_inside
 from graphjit._options import check_options, is_disabled
@@ -111,9 +112,11 @@ def capture(
     block = Block(inputs)
     call = block._read(inputs)
     signature = block._reader.describe(call, [call.adapter.spec(a) for a in call.arrays])
-    setup = Setup(call, [], new_capture(call.adapter, "the capture block", {}, is_block=True))
+    capture = new_capture(call.adapter, "the capture block", {}, is_block=True)
+    capture.is_final = True
+    setup = Setup(call, [], capture)
     options = EntryOptions(outputs, patch, mode, optimize=optimize, is_block=True)
-    with _without_retries(), capturing(setup.capture, mode, flat=optimize) as captured:
+    with _without_retries(), capturing(capture, mode, flat=optimize) as captured:
         args, _ = call.rebuild(setup.stand_ins)
         block.inputs.update(zip(block._names, args, strict=True))
         try:

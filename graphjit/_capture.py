@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphjit._adapters.interface import Adapter, CapturedStream, HostGenerator
-from graphjit._capture_errors import HOST_READ, READ_IN_BODY, explain, refuse_unsupported
+from graphjit._capture_errors import (
+    HOST_READ,
+    READ_IN_BODY,
+    RECURSION,
+    CaptureRetryError,
+    explain,
+    refuse_unsupported,
+)
 from graphjit._children import Calls, nest
 from graphjit._draws import Draws
 from graphjit._driver.interface import CUDA_WITH_FLOW_IN_CHILDREN, Driver
@@ -33,11 +40,6 @@ from graphjit.errors import CaptureError, HostReadError
 # One capture at a time: CuPy's guards and the garbage collector belong to the process.
 _capture_lock = threading.RLock()
 _active = threading.local()
-
-_RECURSION = (
-    "the graphed function {name} calls itself, and a graph cannot be a child of itself; call "
-    "{name}.__wrapped__, which becomes part of the graph that it is called in"
-)
 
 
 @dataclass(slots=True)
@@ -71,10 +73,9 @@ class Capture:
     in_place: set[int] = field(default_factory=set)
     """Addresses of arrays that graphs use where they are, which are launched in it."""
     owners: list[Any] = field(default_factory=list)
-    is_block: bool = False
-    """Of a capture block, or of a node of an explicit graph, which have no such options."""
-    use_node_priority: bool = False
-    """Streams of different priorities are used."""
+    is_block: bool = False  # or a node of an explicit graph, which have no such options
+    is_final: bool = False
+    use_node_priority: bool = False  # streams of different priorities are used
     has_scalars: bool = False
     lines: NodeLines | None = None
     """Of an attempt that is never kept."""
@@ -162,7 +163,7 @@ class Capture:
     def calling(self, function: Any, name: str) -> Iterator[None]:
         """Note what is recorded in a call of a graphed function."""
         if self.calls.is_open(function):
-            raise self.refuse(_RECURSION.format(name=name))
+            raise self.refuse(RECURSION.format(name=name))
         with self.calls.note(function, name, self.position):
             yield
 
@@ -184,6 +185,9 @@ class Capture:
 
     def owns(self, ptr: int) -> bool:
         return self.regions.range.holds(ptr)
+
+    def owned(self) -> list[tuple[int, int]]:
+        return [(region.ptr, region.nbytes) for region in self.regions.live()]
 
     def free_constants(self) -> None:
         """Give the constants back; used when no entry takes them over."""
@@ -239,10 +243,6 @@ def _exclusive(capture: Capture) -> Iterator[None]:
             _active.capture = None
             if was_enabled:
                 gc.enable()
-
-
-class CaptureRetryError(Exception):
-    """The adapter has learned from a failed attempt and asks for another; never seen by users."""
 
 
 def new_capture(

@@ -38,11 +38,21 @@ READ_IN_BODY = (
     "on the device: keep the value there (cupy.where, a 0-d array), or read it behind the loop."
 )
 
+RECURSION = (
+    "the graphed function {name} calls itself, and a graph cannot be a child of itself; call "
+    "{name}.__wrapped__, which becomes part of the graph that it is called in"
+)
+
 _MOVE_OUT = (
     "Move the call that made it out of the function, or use @graphed(on_unsupported='eager')."
 )
 _LEAVE_OUT = "Leave out the call that made it."
 _IN_A_FUNCTION = "In a function with @graphed, which can be run again, the line is found."
+
+
+class CaptureRetryError(Exception):
+    """The adapter has learned from a failed attempt and asks for another; never seen by users."""
+
 
 Capture = Any
 """``_capture.Capture``, which is refused."""

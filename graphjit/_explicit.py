@@ -17,12 +17,12 @@ from graphjit._build import EntryOptions, finish
 from graphjit._capture import (
     Capture,
     Captured,
-    CaptureRetryError,
     capturing,
     current_capture,
     is_capturing_here,
     new_capture,
 )
+from graphjit._capture_errors import CaptureRetryError
 from graphjit._children import Calls, side_by_side
 from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
@@ -159,7 +159,7 @@ class Graph(EntryLauncher):
     ) -> tuple[Captured, Flow]:
         """Capture a call by itself; one that fails leaves everything as it was."""
         capture, hints = self._capture, dict[str, Any]()
-        capture.failure = None
+        capture.failure, cause = None, None
         for _ in range(_MAX_ATTEMPTS):
             constants, kept = capture.constants, capture.kept
             host_memory = capture.host_memory
@@ -170,17 +170,13 @@ class Graph(EntryLauncher):
                     captured.result = fn(*args, **kwargs)
                 return captured, capture.flow
             except CaptureRetryError as error:
-                if hints.get("backed"):
-                    raise CaptureError(
-                        f"the library of {fn} looks at its arrays, which hold no memory while a "
-                        f"node is added ({error.__cause__}); use @graphed"
-                    ) from error.__cause__
+                cause = error.__cause__
             finally:
                 capture.is_open, capture.failure, capture.lines = True, None, None
                 capture.constants = [*constants, *capture.constants]
                 capture.kept = [*kept, *capture.kept]
                 capture.host_memory = [*host_memory, *capture.host_memory]
-        raise CaptureError(f"{fn} could not be captured in {_MAX_ATTEMPTS} attempts")
+        raise CaptureError(f"{fn} could not be captured in {_MAX_ATTEMPTS} attempts") from cause
 
     def _producers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
         """Return the nodes whose results are given."""

@@ -16,7 +16,8 @@ from typing import Any
 
 from graphjit._arguments import Call
 from graphjit._build import EntryOptions, finish
-from graphjit._capture import Captured, CaptureRetryError, capturing, new_capture
+from graphjit._capture import Captured, capturing, new_capture
+from graphjit._capture_errors import CaptureRetryError
 from graphjit._containers import flatten
 from graphjit._entry import CacheEntry
 from graphjit._replay import KnownRead, Replay

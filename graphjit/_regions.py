@@ -146,6 +146,10 @@ class Regions:
         self._clock += 1
         region.freed = self._clock
 
+    def live(self) -> list[Region]:
+        """Return the regions that have not been given back."""
+        return [region for region in self.regions if region.freed is None]
+
     @contextmanager
     def loop(self) -> Iterator[None]:
         """Keep what was there before, for as long as a body that runs again is captured."""

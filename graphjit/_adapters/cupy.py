@@ -24,9 +24,8 @@ from graphjit._adapters import cupy_guards
 from graphjit._adapters.cupy_capture import (
     Allocator,
     adjust,
-    back_with_memory,
     stand_in_pointer,
-    take_memory_away,
+    with_memory_behind,
 )
 from graphjit._adapters.cupy_kernels import (
     is_elementwise,
@@ -147,9 +146,7 @@ class CupyAdapter:
         return _array(spec, base.data + byte_offset)
 
     def stand_in(self, spec: ArraySpec, ptr: int, hooks: CaptureHooks) -> Any:
-        nbytes = spec.high - spec.low
-        back_with_memory(ptr + spec.low, nbytes, hooks, self.driver())
-        pointer = stand_in_pointer(ptr + spec.low, nbytes, spec.device, hooks)
+        pointer = stand_in_pointer(ptr + spec.low, spec.high - spec.low, spec.device, hooks)
         return _array(spec, pointer + -spec.low)
 
     @contextmanager
@@ -165,6 +162,7 @@ class CupyAdapter:
             cupy.cuda.using_allocator(Allocator(self.current_device(), hooks, driver)),
             cupy_guards.lifted(),
             recorded(hooks),
+            with_memory_behind(hooks, driver),
         ):
             streams.begin(mode)
             try:
@@ -172,7 +170,6 @@ class CupyAdapter:
             finally:
                 if not streams.has_ended:
                     driver.stream_abandon_capture(stream.ptr)
-                take_memory_away(hooks, driver)
 
     def recover(self, error: BaseException) -> None:
         """Take a failure out of cuSOLVER and cuRAND: their next call would fail for it, too."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import cupy
@@ -112,25 +114,30 @@ class Allocator:
         self._last[0] = call = self._last[0] + 1
         self._last[1] = nbytes
         ptr = self.hooks.allocate(nbytes)
-        back_with_memory(ptr, nbytes, self.hooks, self.driver)
+        if (mapped := self.hooks.hints.get("mapped")) is not None:
+            self.driver.mem_map(ptr, nbytes, mapped)
         memory = StandInMemory(ptr, nbytes, self.device, self.hooks, True)
         is_plain = nbytes in self._plain and call not in self._rich
         return (cupy_memory.MemoryPointer if is_plain else StandInPointer)(memory, 0)
 
 
-def back_with_memory(ptr: int, nbytes: int, hooks: CaptureHooks, driver: CudaDriver) -> None:
-    """If an earlier attempt has shown that a library looks, put a page behind the addresses."""
-    if hooks.hints.get("backed"):
-        try:
-            driver.mem_map(ptr, nbytes, hooks.hints.setdefault("mapped", set()))
-        except BaseException:
-            take_memory_away(hooks, driver)
-            raise
+@contextmanager
+def with_memory_behind(hooks: CaptureHooks, driver: CudaDriver) -> Iterator[None]:
+    """Put a page behind the reserved addresses, for libraries that look what is there.
 
-
-def take_memory_away(hooks: CaptureHooks, driver: CudaDriver) -> None:
-    """Undo ``back_with_memory``."""
-    if mapped := hooks.hints.pop("mapped", None):
+    Copies between arrays and stand-ins are such calls. An attempt goes without, so that work
+    outside of the capture faults; one that fails for it is repeated, if it can be.
+    """
+    if not (hooks.is_final or hooks.hints.get("backed")):
+        yield
+        return
+    hooks.hints["mapped"] = mapped = set[int]()
+    try:
+        for ptr, nbytes in hooks.owned():
+            driver.mem_map(ptr, nbytes, mapped)
+        yield
+    finally:
+        del hooks.hints["mapped"]
         driver.mem_unmap(mapped)
 
 
@@ -142,7 +149,7 @@ def adjust(error: BaseException, hints: dict[str, Any]) -> bool:
         return _learn(hints, "plain", nbytes)
     if "H2D transfers are disallowed" in text:
         return _learn(hints, "rich", call)
-    if "cudaErrorInvalidValue" in text and not hints.get("backed"):
+    if "cudaErrorInvalidValue" in text and "backed" not in hints:
         hints["backed"] = True
         return True
     if any(name in text for name in _DISTURBED):

@@ -61,6 +61,8 @@ class CaptureHooks(Protocol):
 
     hints: dict[str, Any]
     """What the adapter learned from earlier attempts at the same capture."""
+    is_final: bool
+    """No other attempt can follow: what could turn out to be needed has to be there."""
 
     def allocate(self, nbytes: int) -> int:
         """Give a temporary its address in the reserved range."""
@@ -93,6 +95,9 @@ class CaptureHooks(Protocol):
 
     def owns(self, ptr: int) -> bool:
         """True if the address lies in the reserved range."""
+
+    def owned(self) -> list[tuple[int, int]]:
+        """Return addresses and sizes in bytes of what is at reserved addresses now."""
 
 
 class CapturedStream(Protocol):

@@ -94,6 +94,59 @@ def test_host_data_is_right_after_its_buffer_is_gone(fn, patch):
     assert hits(graphed_fn) == 4
 
 
+def captured_block(fn, x):
+    with graphjit.capture(inputs={"x": x}) as block:
+        block.outputs = fn(block.inputs["x"])
+    return block
+
+
+def explicit_graph(fn, x):
+    graph = graphjit.Graph(inputs={"x": x})
+    graph.outputs = graph.add(fn, graph.inputs["x"]).result
+    return graph
+
+
+@pytest.mark.parametrize("make", [captured_block, explicit_graph], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("fn", HOST_DATA, ids=lambda fn: fn.__name__)
+def test_host_data_in_blocks_and_explicit_graphs(fn, make):
+    """Host data can be sent where the code is captured without a call before, and only once."""
+    fn(normal(64))
+    launcher = make(fn, normal(64))
+    kept = []
+    for _ in range(4):
+        churn_host_memory()
+        x = normal(64)
+        kept.append((launcher.launch(x=x), fn(x)))
+    assert all(same_bits(got, expected) for got, expected in kept)
+    assert launcher.info().launches == 4
+    launcher.close()
+
+
+@pytest.mark.parametrize("make", [captured_block, explicit_graph], ids=lambda fn: fn.__name__)
+def test_copies_between_inputs_and_arrays_that_are_used_where_they_are(make):
+    """Both directions, whole arrays and parts; the stand-ins themselves hold no memory."""
+    source, sink = normal(64), cp.zeros(64, np.float32)
+
+    def fn(x):
+        sink[...] = x
+        sink[3:9] = x[:6]
+        y = x.copy()
+        y[20:40] = source[:20]
+        x[...] = source
+        return y
+
+    fn(normal(64))
+    launcher = make(fn, normal(64))
+    for _ in range(3):
+        source[...] = normal(64)
+        sink[...] = np.nan
+        x = normal(64)
+        same_x = x.copy()
+        got, got_sink = launcher.launch(x=x), sink.copy()
+        assert same_bits((got, got_sink, x), (fn(same_x), sink, same_x))
+    check_libraries()
+
+
 def test_constants_are_listed():
     """The bytes of host data that an entry owns can be read, and are few for a small table."""
     fn = graphed(from_numpy)
