@@ -130,7 +130,6 @@ def test_plain_calls_are_read_without_a_tree():
         (fractions.Fraction(1, 2), False),
         (slice(1, 2), False),
     ],
-    ids=repr,
 )
 def test_what_the_compiled_hit_can_read(argument, is_plain):
     """Numbers, text, and objects by identity, in lists, tuples and dictionaries."""

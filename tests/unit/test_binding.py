@@ -59,7 +59,9 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("fn", FUNCTIONS, ids=repr)
+@pytest.mark.parametrize(
+    "fn", FUNCTIONS, ids=lambda fn: type(fn).__name__ + str(inspect.signature(fn))
+)
 def test_the_binder_does_what_inspect_does(fn):
     """Equal arguments, keywords in the same order, and a TypeError for the same calls."""
     signature = inspect.signature(fn)
