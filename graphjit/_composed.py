@@ -46,17 +46,19 @@ PointAt = Callable[[int, int], int]
 def compose(
     capture: Capture, entry: CacheEntry, name: str, arrays: list[Any], scalars: Sequence[Any]
 ) -> Any:
-    """Add the launch of an entry to a capture; ``MISS`` if the entry has been closed meanwhile."""
+    """Add the launch of an entry to a capture; ``MISS`` if its graph cannot be had now."""
     calls_host = any(isinstance(node, (HostNode, EventNode)) for node in entry.graph.nodes)
     if calls_host and capture.flow.is_in_body:
         raise capture.refuse(_IN_BODY.format(name=name))
-    with entry.executable.lock:
-        if entry.executable.graph_exec is None:
+    with entry.executable.held() as is_mine:
+        if not is_mine:
             return MISS
+        externals = entry.externals
         memories = [entry.adapter.allocate(nbytes) for nbytes in entry.memory_nbytes]
         slots = entry.slots(arrays, memories, scalars)
         graph = _pointed(capture, entry, slots, _with_seeds(capture, entry.draws, slots))
         _keep(capture, entry, uses_in_place=_words_in_place(entry))
+    take_turns(entry.executable, externals)
     capture.cut()
     with capture.calling(entry, name):
         capture.flow.add_piece(graph)
@@ -145,7 +147,7 @@ def _words_in_place(entry: CacheEntry) -> set[int]:
 
 
 def _keep(capture: Capture, entry: CacheEntry, *, uses_in_place: set[int]) -> None:
-    """Let the graph around it hold what this one holds; the launches of the two take turns."""
+    """Let the graph around it hold what this one holds."""
     capture.in_place |= uses_in_place
     if entry.executable.use_node_priority:
         capture.keep_priorities()
@@ -153,7 +155,6 @@ def _keep(capture: Capture, entry: CacheEntry, *, uses_in_place: set[int]) -> No
         if external.kind == "page-locked":
             external.owner.is_shared = True
             capture.host_memory.append(external.owner)
-    take_turns(entry.executable, entry.externals)
     calls_host = any(isinstance(node, (HostNode, EventNode)) for node in entry.graph.nodes)
     (capture.kept if calls_host else capture.owners).extend(entry.kept)
     owners = [external.owner for external in entry.externals]

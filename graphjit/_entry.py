@@ -227,7 +227,7 @@ class CacheEntry:
 
     def close_graph(self) -> None:
         """Free the graph and everything it owns."""
-        self.executable.close()
+        self.executable.close([*self.externals, *self.kept, *(self.static_memory or ())])
         self.static_memory = None
         self.externals = []
         self.kept = []

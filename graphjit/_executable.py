@@ -11,8 +11,8 @@ cuEventRecord.
 from __future__ import annotations
 
 import struct
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from graphjit._driver import host_functions
 from graphjit._driver.interface import Driver
 from graphjit._hit import TURNS, HitCounts, Lock
 from graphjit._timing import Timing
+from graphjit.errors import DriverError
 
 _U64 = (1 << 64) - 1
 
@@ -42,7 +43,6 @@ class DevicePatch:
     params: Any
     first_slot: int
     n_slots: int
-    table_ptr: int
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -75,6 +75,10 @@ class Executable:
     library_memory: list[Any] = field(default_factory=list)
     modules: list[Any] = field(default_factory=list)
     """Code that was loaded for this graph."""
+    is_to_close: bool = False
+    """It was closed in the middle of a launch by the same thread, which closes it at its end."""
+    keep: Sequence[Any] = ()
+    """What launches in flight may still use of a graph that is closed."""
 
     def launch(
         self, slots: list[int], stream: int, draw: Callable[[list[int]], None] | None = None
@@ -82,49 +86,58 @@ class Executable:
         """Point the graph at ``slots`` (addresses) and launch it; one caller at a time.
 
         ``draw`` is called with the slots before that. False, and nothing done, if the graph
-        has been destroyed meanwhile, or if a finaliser or a signal handler calls in the middle
-        of a launch by the same thread.
+        cannot be had.
         """
-        counts, thread = self.counts, threading.get_ident()
-        if counts.launching == thread:
-            return False
-        with self.lock:
-            if self.graph_exec is None:
-                return False
-            counts.launching = thread
-            try:
+        if self.host_calls:
+            host_functions.run_deferred()
+        with self.held() as is_mine:
+            if is_mine:
                 if draw is not None:
                     draw(slots)
-                if not counts.points_at(slots):
+                if not self.counts.points_at(slots):
                     self._patch(slots)
-                self._launch_armed(stream)
-                counts.launches += 1
-            finally:
-                counts.launching = 0
-            return True
+                self._launch(stream)
+                self.counts.launches += 1
+        return is_mine
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """Keep the graph from being destroyed and from being launched by other threads.
+
+        False if it has been destroyed meanwhile, or if a finaliser or a signal handler asks in
+        the middle of a launch by the same thread.
+        """
+        if self.lock.is_held_here() or TURNS.is_held_here():
+            yield False
+            return
+        try:
+            with self.lock:
+                yield self.graph_exec is not None
+        finally:
+            if self.is_to_close:
+                self._close()
+
+    def _launch(self, stream: int) -> None:
+        if not self.turns:
+            self._launch_armed(stream)
+            return
+        with TURNS:
+            for event in self.turns:
+                self.driver.stream_wait_event(stream, event)
+            self._launch_armed(stream)
+            for event in self.turns:
+                self.driver.event_record(event, stream)
 
     def _launch_armed(self, stream: int) -> None:
         """Launch; the functions of the host are kept until it has called them."""
         for number, function in self.host_calls:
             host_functions.arm(number, function)
         try:
-            self._launch(stream)
-        except BaseException:
+            self.driver.graph_launch(self.graph_exec, stream)
+        except DriverError:  # nothing else says that it has not been launched
             for number, _ in self.host_calls:
                 host_functions.disarm(number)
             raise
-
-    def _launch(self, stream: int) -> None:
-        driver = self.driver
-        if not self.turns:
-            driver.graph_launch(self.graph_exec, stream)
-            return
-        with TURNS:
-            for event in self.turns:
-                driver.stream_wait_event(stream, event)
-            driver.graph_launch(self.graph_exec, stream)
-            for event in self.turns:
-                driver.event_record(event, stream)
 
     def take_turns(self, event: int) -> None:
         """From the next launch on, wait for an event before it and record the event behind it."""
@@ -172,16 +185,23 @@ class Executable:
 
     def open_native(self, entry: Any) -> None:
         """Let the compiled hit launch the graph, unless another thread has just destroyed it."""
-        with self.lock:
-            if self.graph_exec is not None and not entry.is_open:
+        with self.held() as is_mine:
+            if is_mine and not entry.is_open:
                 self.native.append(entry)
                 entry.is_open = True
 
-    def close(self) -> None:
-        """Destroy the graph once its launches are done, and free what it owned."""
+    def close(self, keep: Sequence[Any] = ()) -> None:
+        """Destroy the graph once its launches are done, and free what it owned.
+
+        ``keep`` is kept until then.
+        """
+        self.keep = self.keep or keep
         host_functions.later(self._close)
 
     def _close(self) -> None:
+        if self.lock.is_held_here():
+            self.is_to_close = True
+            return
         with self.lock:
             graph_exec, self.graph_exec = self.graph_exec, None
             for entry in self.native:
@@ -189,13 +209,13 @@ class Executable:
             self.native.clear()
         if graph_exec is None:
             return
+        self.driver.wait_for_device()  # for what launches in flight have still to call, or to use
         self.library_memory.clear()
-        if self.host_calls:
-            self.driver.wait_for_device()  # for what launches in flight have still to call
-            self.host_calls.clear()
+        self.host_calls.clear()
         self.driver.graph_exec_destroy(graph_exec)
         self.driver.graph_destroy(self.graph)
         for ptr in self.owned_ptrs:
-            self.driver.mem_free(ptr)  # waits for launches in flight that may read it
+            self.driver.mem_free(ptr)
         self.owned_ptrs.clear()
         self.modules.clear()
+        self.keep = ()

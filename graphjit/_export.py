@@ -60,9 +60,11 @@ def export_entry(
     ``residues`` are the addresses of the arrays modulo 256.
     """
     driver = entry.executable.driver
-    with _about(name), entry.executable.lock:  # nobody destroys it meanwhile
-        if entry.executable.graph_exec is None:
-            raise ExportError("it has just been evicted, or closed")
+    with _about(name), entry.executable.held() as is_mine:
+        if not is_mine:
+            raise ExportError(
+                "it has just been evicted, or closed, or this interrupts a launch of it"
+            )
         _refuse(entry)
         graph = _Graph(entry)
         header = {

@@ -101,23 +101,25 @@ include "_hit_scalars.pxi"
 
 
 cdef class Lock:
-    """A lock that costs no Python call to take."""
+    """A lock that costs no Python call to take: who holds it must not ask for it again.
+
+    The compiled hit is no holder: while it has the lock, nothing can interrupt it that asks.
+    """
 
     cdef cython.pymutex mutex
+    cdef unsigned long holder
 
-    def acquire(self):
-        """Take the lock."""
-        self.mutex.acquire()
-
-    def release(self):
-        """Give the lock back."""
-        self.mutex.release()
+    cpdef bint is_held_here(self) noexcept:
+        """Say whether this thread holds the lock."""
+        return self.holder == PyThread_get_thread_ident()
 
     def __enter__(self):
         self.mutex.acquire()
+        self.holder = PyThread_get_thread_ident()
         return self
 
     def __exit__(self, *error):
+        self.holder = 0
         self.mutex.release()
 
 
@@ -267,20 +269,27 @@ cdef class NativeEntry:
             n += 1
         if self.scratch_offset >= 0:
             slots[n] = slots[self.n_leaders] + <uint64_t>self.scratch_offset
-        if self.counts.launching == PyThread_get_thread_ident():
+        if self.lock.is_held_here() or turns_lock.is_held_here():
             return MISS  # a finaliser or a signal handler, in the middle of a launch in Python
         self.lock.mutex.acquire()
-        try:
-            if not self.is_open:
-                return MISS
-            self.patch_and_launch(slots, stream)
-        finally:
+        if not self.is_open:
             self.lock.mutex.release()
+            return MISS
+        if self.turns:
+            turns_lock.mutex.acquire()
+            failed = self.launch_in_turn(slots, <void*><uintptr_t>stream)
+            turns_lock.mutex.release()
+        else:
+            failed = self.patch_and_launch(slots, <void*><uintptr_t>stream)
+        self.lock.mutex.release()
+        if failed is not None:
+            self.executable.fail(*failed)
         if self.is_static:
             return self.static_result
         return self.build_outputs(leaves, arrays, memories)
 
-    cdef patch_and_launch(self, uint64_t* slots, uint64_t stream):
+    cdef tuple patch_and_launch(self, uint64_t* slots, void* stream):
+        """Return None, or the call that failed and its status: errors are raised without a lock."""
         cdef NativePatch patch
         cdef int status = 0
         cdef HitCounts counts = self.counts
@@ -292,42 +301,35 @@ cdef class NativeEntry:
                 status = self.lib.exec_kernel_node_set_params(
                     graph_exec, <void*><uintptr_t>patch.node, <void*><uintptr_t>patch.params)
                 if status:
-                    self.executable.fail("cuGraphExecKernelNodeSetParams", status)
+                    return "cuGraphExecKernelNodeSetParams", status
             memcpy(counts.last_slots, slots, 8 * self.n_slots)
             counts.is_current = True
             counts.patches += 1
-        if self.turns:
-            self.launch_in_turn(graph_exec, <void*><uintptr_t>stream)
-        else:
-            with nogil:
-                status = self.lib.graph_launch(graph_exec, <void*><uintptr_t>stream)
-            if status:
-                self.executable.fail("cuGraphLaunch", status)
+        with nogil:
+            status = self.lib.graph_launch(graph_exec, stream)
+        if status:
+            return "cuGraphLaunch", status
         counts.launches += 1
+        return None
 
-    cdef launch_in_turn(self, void* graph_exec, void* stream):
+    cdef tuple launch_in_turn(self, uint64_t* slots, void* stream):
         """Launch behind the last launch of any graph that works in the same memory."""
         cdef uintptr_t event
         cdef int status
-        turns_lock.mutex.acquire()
-        try:
-            for event in self.turns:
-                with nogil:
-                    status = self.lib.stream_wait_event(stream, <void*>event, 0)
-                self.check("cuStreamWaitEvent", status)
+        for event in self.turns:
             with nogil:
-                status = self.lib.graph_launch(graph_exec, stream)
-            self.check("cuGraphLaunch", status)
-            for event in self.turns:
-                with nogil:
-                    status = self.lib.event_record(<void*>event, stream)
-                self.check("cuEventRecord", status)
-        finally:
-            turns_lock.mutex.release()
-
-    cdef check(self, call, int status):
-        if status:
-            self.executable.fail(call, status)
+                status = self.lib.stream_wait_event(stream, <void*>event, 0)
+            if status:
+                return "cuStreamWaitEvent", status
+        failed = self.patch_and_launch(slots, stream)
+        if failed is not None:
+            return failed
+        for event in self.turns:
+            with nogil:
+                status = self.lib.event_record(<void*>event, stream)
+            if status:
+                return "cuEventRecord", status
+        return None
 
     cdef object build_outputs(self, leaves, list arrays, list memories):
         cdef Py_ssize_t i
@@ -361,7 +363,6 @@ cdef class HitCounts:
     """Counts of one entry, and the addresses that its graph points at now."""
 
     cdef public long hits, patches, launches, last_use, last_time
-    cdef public unsigned long launching
     cdef public bint is_current
     cdef uint64_t[MAX_SLOTS] last_slots
 
@@ -518,12 +519,17 @@ cdef class FastHits:
             if entry.scalars and not entry.encode(leaves, slots):
                 continue
             if entry.fits(ptrs):
-                self.clock.tick += 1
-                entry.counts.hits += 1
-                entry.counts.last_use = self.clock.tick
-                entry.counts.last_time = time(NULL)
-                return entry.launch(leaves, arrays, ptrs, slots, stream)
+                result = entry.launch(leaves, arrays, ptrs, slots, stream)
+                if result is not MISS:
+                    self.count(entry.counts)
+                return result
         return MISS
+
+    cdef void count(self, HitCounts counts) noexcept:
+        self.clock.tick += 1
+        counts.hits += 1
+        counts.last_use = self.clock.tick
+        counts.last_time = time(NULL)
 
     cdef list find(self, char* key, Py_ssize_t n):
         """Return the entries of a key; the key of the last call is compared first."""

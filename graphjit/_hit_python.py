@@ -23,7 +23,17 @@ class Clock:
         self.tick = 0
 
 
-Lock = threading.Lock
+_RLock: Any = type(threading.RLock())
+
+
+class Lock(_RLock):  # type: ignore[misc]
+    """A lock whose holder can know that it is: who holds it must not ask for it again."""
+
+    def is_held_here(self) -> bool:
+        """Say whether this thread holds the lock."""
+        return bool(self._is_owned())  # as threading.Condition asks
+
+
 TURNS = Lock()
 """Held while launches that take turns are queued."""
 
@@ -31,11 +41,10 @@ TURNS = Lock()
 class HitCounts:
     """Counts of one entry, and the addresses that its graph points at now."""
 
-    __slots__ = ("_slots", "hits", "last_time", "last_use", "launches", "launching", "patches")
+    __slots__ = ("_slots", "hits", "last_time", "last_use", "launches", "patches")
 
     def __init__(self) -> None:
         self.hits = self.patches = self.launches = self.last_use = 0
-        self.launching = 0  # the thread that is at it, in Python
         self.last_time = int(time.time())
         self._slots: list[int] | None = None
 

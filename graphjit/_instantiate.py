@@ -253,4 +253,4 @@ def _add_device_patch(
     packed = struct.pack("<QII", table_ptr, len(rows), 0) + bytes(8 * size_class)
     params = driver.kernel_node_params(launch, packed)
     node = driver.graph_add_kernel_node(executable.graph, params, None)
-    return DevicePatch(node, params, first_slot, n_slots, table_ptr)
+    return DevicePatch(node, params, first_slot, n_slots)

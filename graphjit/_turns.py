@@ -7,7 +7,7 @@ but launches of two on different streams may run at once. From the second graph 
 waits for the last one of any of them.
 
 Input: an executable and the externals of its graph. Output: events, in ``Executable.turns``.
-Raises: ``DriverError``; then the executable takes no part in anything.
+Raises: ``DriverError``, ``CaptureError``; then the executable takes no part in anything.
 Source: cuEventCreate, cuStreamWaitEvent, cuEventRecord.
 """
 
@@ -22,7 +22,12 @@ from graphjit._driver import host_functions
 from graphjit._driver.interface import Driver
 from graphjit._executable import Executable
 from graphjit._externals import External
+from graphjit.errors import CaptureError
 
+_INTERRUPTED = (
+    "a signal handler or a finaliser interrupts the launch of a graph, and captures another one "
+    "that works in the same memory of a library. Make its first call before."
+)
 _lock = threading.RLock()  # a finaliser may capture in the middle of it
 _memories: weakref.WeakValueDictionary[tuple[int, int], LibraryMemory] = (
     weakref.WeakValueDictionary()
@@ -44,6 +49,8 @@ class LibraryMemory:
         if executable in self._executables:
             return
         others = [e for e in self._executables if e.graph_exec is not None]
+        if any(other.lock.is_held_here() for other in others):
+            raise CaptureError(_INTERRUPTED)
         if others and not self._event:
             self._event = self._driver.event_create()
             destroy = partial(host_functions.later, self._driver.event_destroy, self._event)

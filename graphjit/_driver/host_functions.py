@@ -16,7 +16,6 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -35,8 +34,7 @@ def new_number() -> int:
 
 
 def arm(number: int, function: Callable[[], None]) -> None:
-    """Keep a function for one more call."""
-    run_deferred()
+    """Keep a function for one more call; more calls than are made do no harm."""
     _armed.setdefault(number, deque()).append(function)
 
 
@@ -72,10 +70,13 @@ def later(function: Callable[..., None], *args: object) -> None:
 
 
 def run_deferred() -> None:
-    """Do what has been left over."""
-    while _deferred:
-        with suppress(IndexError):  # another thread was faster
-            _deferred.popleft()()
+    """Do what has been left over, in a thread that may."""
+    while _deferred and not is_calling():
+        try:
+            function = _deferred.popleft()
+        except IndexError:  # another thread was faster
+            return
+        function()
 
 
 def n_armed() -> int:
